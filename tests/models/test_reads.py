@@ -63,6 +63,7 @@ def cell(text: str = CELL, **variables: object) -> nn.Module:
     """The network of a notebook's cell, made among these variables."""
     there = {"__name__": "a_cell", **GIVEN, "collected": [], **variables}
     exec(compile(text, "<cell>", "exec"), there)
+    there |= variables  # in the place of what the cell has defined
     made: nn.Module = there["Net"]()
     return made
 
@@ -144,6 +145,15 @@ def test_functions_of_other_files_are_covered(tmp_path: Path, monkeypatch: pytes
     before = rf.load_model(spec).digest
     (tmp_path / "helping_file.py").write_text("def turned(x):\n    return -x\n")
     assert "functions that its code reads" in str(changes(rf.load_model(spec).digest, before))
+
+
+def test_a_function_that_its_file_defines_again_is_another(tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text("def turned(x):\n    return x\nfirst = turned\ndef turned(x):\n    return -x\n")
+    there: dict[str, Any] = {"__name__": "a_cell"}
+    exec(compile(file.read_text(), file, "exec"), there)
+    plus, minus = (read_by(cell(deeper=there[name])) for name in ("first", "turned"))
+    assert plus != minus
 
 
 def test_a_run_goes_on_with_what_its_code_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

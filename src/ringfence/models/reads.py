@@ -6,6 +6,7 @@ import dis
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper, partial
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -71,7 +72,9 @@ class _Reached:
     def lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
         """(where, what) is read there."""
         for function in self.named.values():
-            yield function.__qualname__, (source_of(function) or b"",)
+            code = function.__code__
+            line = code.co_firstlineno if Path(code.co_filename).is_file() else 0  # its file may define it again
+            yield function.__qualname__, (source_of(function) or b"", str(line).encode())
         for function in self.functions.values():
             for name, value in _variables(function).items():
                 yield from self._value(f"{function.__module__}.{function.__qualname__}: {name}", value)
