@@ -12,12 +12,15 @@ from hashlib import blake2b
 
 SCHEME = "v2"
 EARLIER = "v1"
+READ = "read"
+"""A part that digests of earlier versions lack; the others tell all that they told."""
 
 SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, configuration, or kind of denoiser",
     "structure": "layers or attributes of the network",
+    READ: "variables or functions that its code reads",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
     "labels": "labels",
@@ -73,7 +76,8 @@ def changes(now: str, then: str) -> str | None:
         if known is None:
             return INCOMPARABLE
         return None if known == then else "its contents"
-    names = [name for name in {**ours, **theirs} if name != EARLIER and ours.get(name) != theirs.get(name)]
+    told = {**ours, **theirs}.keys() - {EARLIER} - ({READ} if READ not in theirs else set())
+    names = [name for name in {**ours, **theirs} if name in told and ours.get(name) != theirs.get(name)]
     return ", ".join(SPOKEN.get(name, name) for name in names) or None
 
 

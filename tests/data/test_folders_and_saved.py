@@ -85,7 +85,7 @@ def test_data_sets_without_a_val_say_so(tmp_path: Path, spec: str) -> None:
         load_dataset(f"{spec}:{tmp_path}", split="val")
 
 
-@pytest.mark.parametrize("kind", ["WEBP", "TIFF"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
 def test_several_pictures_in_one_file_are_refused(tmp_path: Path, kind: str) -> None:
     frames = [Image.fromarray(np.full((8, 8, 3), shade, np.uint8)) for shade in (10, 200)]
     frames[0].save(tmp_path / f"a.{kind.lower()}", save_all=True, append_images=frames[1:])

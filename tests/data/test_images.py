@@ -51,12 +51,15 @@ def test_flat_folders_with_and_without_labels(tmp_path: Path) -> None:
     data = load_dataset(str(tmp_path))
     assert [(item.id, item.name, item.label) for item in data] == [(0, "q.png", 4), (1, "p.png", 2)]
     assert data.num_classes is None
+    (tmp_path / "labels.csv").write_text("file,label\nq.png,4\n", encoding="utf-8-sig")  # as spreadsheets save it
+    assert [item.label for item in load_dataset(str(tmp_path))] == [4]
 
 
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ("p.png,4\n", "needs the columns"),
+        ("file,label,label\np.png,1,2\n", "each once; got"),
         ("file,label\np.png,four\n", "line 2.*integers"),
         ("file,label\np.png,1\nr.png,1\n", "line 3.*existing"),
     ],

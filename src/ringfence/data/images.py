@@ -154,14 +154,13 @@ def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
     table = path / "labels.csv"
     files: list[Path] = []
     labels: list[int | None] = []
-    with _readable(table), table.open(newline="", encoding="utf-8") as lines:
+    with _readable(table), table.open(newline="", encoding="utf-8-sig") as lines:
         rows = csv.DictReader(lines)
         columns = rows.fieldnames or []
         column = next((key for key in ("class_index", "label") if key in columns), None)
-        if "file" not in columns or column is None:
-            raise DataError(
-                str(table), "needs the columns file and class_index (or label)", list(columns), "Add a header line."
-            )
+        if "file" not in columns or column is None or len(set(columns)) < len(columns):
+            rule = "needs the columns file and class_index (or label), each once"
+            raise DataError(str(table), rule, list(columns), "Add a header line, or correct it.")
         for row in rows:
             try:
                 labels.append(int(row[column]))
@@ -229,7 +228,7 @@ def open_image(file: BinaryIO, where: str, turned: bool = False) -> Image:
 
 def _refuse_several(where: str, image: Image) -> None:
     """Which page or frame was meant is not ours to guess; telephones put previews behind a JPEG, which do no harm."""
-    frames = getattr(image, "n_frames", 1) if image.format in ("WEBP", "TIFF") else 1
+    frames = 1 if image.format in ("JPEG", "MPO") else getattr(image, "n_frames", 1)
     if frames > 1:
         raise DataError(where, "must hold one picture", f"{frames} frames or pages", "Save the one that is meant.")
 

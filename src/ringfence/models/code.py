@@ -32,13 +32,13 @@ def code_parts(module: nn.Module, factory: str | None = None) -> dict[str, str]:
     ours: set[str] = set()
     foreign: set[bytes] = set()
     each: dict[int, Any] = {}  # a deep network has a few classes in many layers
-    for found in (*_things(module), *([] if factory is None else _factory(factory))):
+    for found in (*things(module), *([] if factory is None else _factory(factory))):
         thing: Any = found if isinstance(found, type | Path) or inspect.isroutine(found) else type(found)
         each[id(thing)] = thing
     for thing in each.values():
         if getattr(thing, "__module__", "").partition(".")[0] == PACKAGE:
             ours.add(thing.__qualname__)
-        elif (source := _source(thing)) is not None:
+        elif (source := source_of(thing)) is not None:
             foreign.add(source)
     parts = {"ours": hashed([f"{OURS} {sorted(ours)}".encode()])}
     return {**parts, "code": hashed(sorted(foreign))} if foreign else parts
@@ -48,7 +48,7 @@ def code_settings(things: Iterable[object]) -> list[str]:
     """Setting of a digest for the code of classes and objects; none where it is Ringfence's own."""
     kinds = [one if isinstance(one, type) else type(one) for one in things]
     theirs = [kind for kind in kinds if kind.__module__.partition(".")[0] != PACKAGE]
-    return [f"code={hashed(sorted(found))}" for found in [[_source(one) or b"" for one in theirs]] if found]
+    return [f"code={hashed(sorted(found))}" for found in [[source_of(one) or b"" for one in theirs]] if found]
 
 
 def factory_file(place: str) -> Path | None:
@@ -72,7 +72,7 @@ def _factory(spec: str) -> Iterator[Any]:
         yield found
 
 
-def _things(module: nn.Module) -> Iterator[Any]:
+def things(module: nn.Module) -> Iterator[Any]:
     """Classes with their bases, hooks, functions put in the place of a method, and objects of the user's classes."""
     installed: dict[type, bool] = {}
     for _, part in module.named_modules():
@@ -85,7 +85,7 @@ def _things(module: nn.Module) -> Iterator[Any]:
                 yield one
 
 
-def _source(thing: Any) -> bytes | None:
+def source_of(thing: Any) -> bytes | None:
     """The bytes that stand for it; None for what is installed or built in."""
     if getattr(thing, "__module__", None) == "builtins":
         return None

@@ -38,8 +38,11 @@ def structure(module: nn.Module) -> str:
 
 
 def _parts(module: nn.Module, seen: set[int]) -> Iterator[bytes]:
-    scripted = ""
-    for name, part in module.named_modules():
+    scripted, first = "", dict[int, str]()
+    for name, part in list(module.named_modules(remove_duplicate=False)):  # kept, so that no number is another's, too
+        if first.setdefault(id(part), name) != name:  # a layer that stands in several places
+            yield f"{name} is {first[id(part)]}".encode()
+            continue
         yield from _held(name, part, seen)
         if isinstance(part, torch.jit.ScriptModule) and not (scripted and name.startswith(scripted)):
             scripted = f"{name}." if name else "."  # what it is made of is compiled with it
@@ -54,16 +57,16 @@ def _held(name: str, part: nn.Module, seen: set[int]) -> Iterator[bytes]:
         # Names that libraries keep to themselves: nobody can look into what is under them.
         closed = key in _OF_TORCH or (library and key.startswith("_"))
         if key != "training" and not key.startswith("_torchdynamo"):  # those tell of the process that compiled it
-            yield from _value(key, value, seen, closed=closed)
+            yield from value_lines(key, value, seen, closed=closed)
     for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
-        yield from _value(f"hook {place}", hook, seen)
+        yield from value_lines(f"hook {place}", hook, seen)
 
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has: weights, parts and hooks, which are told by themselves."""
 
 
-def _value(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = False) -> Iterator[bytes]:
+def value_lines(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = False) -> Iterator[bytes]:
     """A value by its name: numbers, arrays, functions with what they close over, networks that are no part of the one
     that holds them, objects of the user's own classes, and containers of those.
 
@@ -73,16 +76,18 @@ def _value(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = 
     if isinstance(value, torch.Tensor):
         yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
         yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray | np.generic) and not _plain(value) and value.dtype != object:
+    elif isinstance(value, np.ndarray | np.generic) and not is_plain(value) and value.dtype != object:
         yield f"{key}={value.dtype}{value.shape}".encode()
         yield value.tobytes()
     elif inspect.isroutine(value):
-        yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}".encode()
-        yield from _values(key, _closed_over(value), seen, depth)
-    elif _plain(value):
+        yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}{_place(value)}".encode()
+        yield from _values(key, closed_over(value), seen, depth)
+    elif is_plain(value):
         yield f"{key}={value!r}".encode()
+    elif isinstance(value, type | np.ufunc):
+        yield f"{key}={getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}".encode()
     elif isinstance(value, partial):
-        yield from _value(key, value.func, seen, depth + 1)
+        yield from value_lines(key, value.func, seen, depth + 1)
         yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, seen, depth)
     elif not closed and id(value) not in seen:
         seen.add(id(value))
@@ -90,22 +95,22 @@ def _value(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = 
             yield from _parts(value, seen)
             yield from _values(key, value.state_dict(), seen, depth)
         else:
-            yield from _values(key, _entries(value), seen, depth)
+            yield from _values(key, entries(value), seen, depth)
 
 
 def _values(key: str, inside: Mapping[Any, Any], seen: set[int], depth: int) -> Iterator[bytes]:
     for place, (name, value) in enumerate(inside.items()) if depth < _DEEPEST else ():
-        yield from _value(f"{key}.{name if _plain(name) else place}", value, seen, depth + 1)
+        yield from value_lines(f"{key}.{name if is_plain(name) else place}", value, seen, depth + 1)
 
 
-def _entries(container: Any) -> Mapping[Any, Any]:
+def entries(container: Any) -> Mapping[Any, Any]:
     """What a container or an object of a user's class holds, by name or place; of anything else nothing."""
     if isinstance(container, Mapping):
         return container
     if isinstance(container, np.ndarray):
         container = container.tolist()
     if isinstance(container, set | frozenset):
-        container = sorted((one for one in container if _plain(one)), key=repr)
+        container = sorted((one for one in container if is_plain(one)), key=repr)
     if isinstance(container, list | tuple | deque):
         return dict(enumerate(container))
     if isinstance(container, Enum):
@@ -149,7 +154,16 @@ def _unnumbered(text: str) -> str:
     return re.sub(r"[./]?___torch_mangle_\d+", "", text)
 
 
-def _closed_over(function: Any) -> dict[str, Any]:
+def _place(function: Any) -> str:
+    """Where a function stands in its file, if others may have its name: of lambdas, and of functions in functions."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    if code is None or "<" not in function.__qualname__:
+        return ""
+    columns = [begin for _, _, begin, end in code.co_positions() if begin is not None and end]
+    return f" {code.co_firstlineno}:{min(columns, default=0)}"
+
+
+def closed_over(function: Any) -> dict[str, Any]:
     """What a function reads beside its arguments: variables around it, defaults, as in ``lambda x, k=k: k * x``, and
     the object of which it is a method."""
     found: dict[str, Any] = dict(getattr(function, "__kwdefaults__", None) or {})
@@ -163,8 +177,9 @@ def _closed_over(function: Any) -> dict[str, Any]:
     return found
 
 
-def _plain(value: Any, depth: int = 0) -> bool:
+def is_plain(value: Any, depth: int = 0) -> bool:
+    """Whether its repr says all of it: numbers and words, and lists of them."""
     deeper = depth < _DEEPEST and isinstance(value, list | tuple)
-    inside = deeper and all(_plain(one, depth + 1) for one in value)
+    inside = deeper and all(is_plain(one, depth + 1) for one in value)
     told = bool | int | float | complex | str | bytes | bytearray | range | slice | Decimal | torch.dtype | torch.device
     return inside or value is None or isinstance(value, told)

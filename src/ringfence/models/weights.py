@@ -16,9 +16,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ringfence.digests import EARLIER, hashed, write_digest
+from ringfence.digests import EARLIER, READ, hashed, write_digest
 from ringfence.errors import ModelError
 from ringfence.models.code import code_parts
+from ringfence.models.reads import read_by
 from ringfence.models.structure import structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
@@ -207,6 +208,8 @@ def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = No
         code["structure"] = structure(module)
     elif "code" not in code:
         code[EARLIER] = weights
+    if (read := read_by(module)) is not None:
+        code[READ] = read
     return write_digest({"weights": state_digest(module), **code})
 
 
