@@ -145,7 +145,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     order = np.lexsort((-columns.radius, ids))  # stable: lanes of equal radius stay in the order of their names
     first = order[np.append(True, np.diff(ids[order]) > 0)] if len(order) else order
     if not len(first):
-        raise no_records(run.path)
+        raise no_records(run.path, run.damaged)
     chosen = columns.at(first)
     limit = _limit(columns, run)
     asked = _usual(chosen, limit) if radii is None else checked_radii(radii, limit)

@@ -91,7 +91,7 @@ def _read(path: Path, name: str, only: bool, shown: InNorm | None) -> tuple[list
     run = RunFolder.open(path).in_norm(shown)
     by_lane = _light_records(run)
     if not by_lane:
-        raise no_records(path)
+        raise no_records(path, run.damaged)
     run.announce(max(len(rows) for rows in by_lane.values()))
     said = []
     try:

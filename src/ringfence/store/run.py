@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -194,7 +194,7 @@ class RunFolder(Folder):
         for record in from_table(wanted):
             lanes.setdefault(record.lane, []).append(record)
         if not lanes:
-            raise no_records(self.path)
+            raise no_records(self.path, self.damaged)
         return lanes
 
     def done_ids(self) -> set[int]:
@@ -240,6 +240,11 @@ class RunFolder(Folder):
         self._files.settle()
 
 
-def no_records(path: str | Path) -> StoreError:
-    """What is wrong with a run from which nothing can be told."""
-    return StoreError(str(path), "must hold at least one record", "none", "Certify some inputs first.")
+def no_records(path: str | Path, damaged: Iterable[str] = ()) -> StoreError:
+    """What is wrong with a run from which nothing can be told; damaged: parts that are not as they were written."""
+    rule, remedy = "must hold at least one record", "Certify some inputs first."
+    if parts := ", ".join(damaged):
+        return StoreError(
+            str(path), rule, f"none but in {parts}, changed since", "ringfence verify tells what is wrong."
+        )
+    return StoreError(str(path), rule, "none", remedy)
