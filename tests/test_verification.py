@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
+from ringfence.contradictions import AS_WRITTEN, Disagreement
 from ringfence.errors import StoreError
 from ringfence.lift import MODES, Lift
 from ringfence.mechanisms import Mechanism, mechanisms_named
@@ -519,3 +520,9 @@ def test_a_class_may_have_any_name(tmp_path: Path) -> None:
     odd = type("Net(1), x", (nn.Flatten,), {})()
     small_run(tmp_path / "run", rf.soft(nn.Sequential(odd, nn.Linear(16, 2)), flat()))
     small_run(tmp_path / "odd", rf.normalize(type("Net(1), x", (nn.Flatten,), {})(), mean=0.5, std=0.5))
+
+
+def test_a_disagreement_is_told_in_a_sentence() -> None:
+    assert Disagreement(3, "", "radius", 0.9, 0.5).told == "input 3 lane -: radius is 0.9, it should be 0.5"
+    changed = Disagreement(None, "", "config.json", "was changed after it was written", AS_WRITTEN)
+    assert changed.told == "config.json was changed after it was written"

@@ -26,6 +26,10 @@ _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError, R
 """What mathematics may raise on numbers that nobody counted."""
 
 
+AS_WRITTEN = "as it was written"
+"""What a file should be."""
+
+
 @dataclass(frozen=True)
 class Disagreement:
     """A claim that does not follow; input_id None and lane "" where it is about the folder as a whole."""
@@ -35,6 +39,14 @@ class Disagreement:
     what: str
     stored: object
     recomputed: object
+
+    @property
+    def told(self) -> str:
+        """In a sentence; of a file, what became of it."""
+        if self.recomputed == AS_WRITTEN:
+            return f"{self.what} {self.stored}"
+        where = "" if self.input_id is None else f"input {self.input_id} lane {self.lane or '-'}: "
+        return f"{where}{self.what} is {self.stored}, it should be {self.recomputed}"
 
 
 def contradicted(config: RunConfig, records: Sequence[Record], source: str) -> list[Disagreement]:

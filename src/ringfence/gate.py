@@ -178,10 +178,6 @@ def _trusted(run: RunFolder) -> None:
         warnings.simplefilter("ignore", StoreWarning)  # it is refused, which says more
         found = verify(run)
     if found:
-        first = found[0]
-        what = first.what if first.input_id is None else f"{first.what} of input {first.input_id}"
-        told = f"{what} is {first.stored}, it should be {first.recomputed}" + (
-            f", and {len(found) - 1} more" if len(found) > 1 else ""
-        )
+        told = found[0].told + (f", and {len(found) - 1} more" if len(found) > 1 else "")
         remedy = "Finish the run with the command that began it; ringfence verify tells all of what is wrong."
         raise StoreError(str(run.path), "must be whole and agree with its counts", told, remedy)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ringfence.contradictions import AT_ONCE, Disagreement, Expected
+from ringfence.contradictions import AS_WRITTEN, AT_ONCE, Disagreement, Expected
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
@@ -49,7 +49,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     table = sorted_rows(pa.concat_tables([RECORD_SCHEMA.empty_table(), *tables]))
     steps = followed(range(0, len(table), AT_ONCE), "reading records")
     records = [record for start in steps for record in from_table(table.slice(start, AT_ONCE))]
-    found = [Disagreement(None, "", name, reason, "as it was written") for name, reason in run.problems.items()]
+    found = [Disagreement(None, "", name, reason, AS_WRITTEN) for name, reason in run.problems.items()]
     found += _folder(run, records, sum(map(len, tables)), partial)
     found += expected.contradicted(records)
     return found
@@ -60,7 +60,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     if rows != len(records):
         yield Disagreement(None, "", "rows, some of them twice", rows, len(records))
     if not records:
-        yield Disagreement(None, "", "records: there are none, so nothing was verified", 0, "at least 1")
+        yield Disagreement(None, "", "number of records (nothing was verified)", 0, "at least 1")
     lanes: dict[int, list[str]] = {}
     for record in records:
         lanes.setdefault(record.input_id, []).append(record.lane)

@@ -119,3 +119,11 @@ def test_names_are_as_short_as_they_can_be() -> None:
     assert short_names(["runs/a", "runs/b"]) == ["a", "b"]
     assert short_names(["x/a", "y/a", "z/b"]) == ["x/a", "y/a", "b"]
     assert short_names(["x/a", "x/a"]) == ["x/a", "x/a (2)"]
+
+
+def test_a_run_whose_only_part_was_changed_says_so(fake_run: FakeRun, tmp_path: Path) -> None:
+    fake_run(tmp_path / "r")
+    part = tmp_path / "r" / "parts" / "part-000000.parquet"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(StoreError, match=r"got none that counts: parts/part-000000\.parquet"):
+        gather([tmp_path / "r"])

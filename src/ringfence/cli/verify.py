@@ -6,12 +6,15 @@ import json
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say
+
+if TYPE_CHECKING:
+    from ringfence.contradictions import Disagreement
 
 SHOWN = 20
 
@@ -88,8 +91,15 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
         "damaged": run.damaged,
         "sealed_by": sealed_by,
         "trusted": key is not None,
-        "disagreements": [json.loads(json.dumps(asdict(one), default=str), parse_constant=str) for one in found],
+        "disagreements": [_described(one) for one in found],
     }
+
+
+def _described(one: Disagreement) -> dict[str, Any]:
+    """As JSON has it, with a sentence for readers."""
+    content = {**asdict(one), "told": one.told}
+    described: dict[str, Any] = json.loads(json.dumps(content, default=str), parse_constant=str)
+    return described
 
 
 def seal_of(path: Path, key: Path | None = None) -> tuple[Any, list[str]]:
@@ -122,13 +132,15 @@ def _print_certificate(answer: dict[str, Any]) -> None:
 
 
 def _print_run(answer: dict[str, Any]) -> None:
+    from ringfence.contradictions import AS_WRITTEN
     from ringfence.store.manifest import SEAL
 
     seal = [one["what"] for one in answer["disagreements"] if one["stored"] == SEAL]
     wrong = [one for one in answer["disagreements"] if one["stored"] != SEAL]
     count = f"{answer['inputs']} of {answer['expected_inputs'] or '?'} inputs"
     if not answer["records"]:
-        verdict = "no record, so nothing was verified"
+        changed = any(one["recomputed"] == AS_WRITTEN for one in wrong)
+        verdict = f"no record{' that is as it was written' if changed else ''}, so nothing was verified"
     elif [one["what"] for one in wrong] == ["inputs"]:
         verdict = "not finished: run its command again, or verify what is there with --partial"
     elif wrong:
@@ -145,8 +157,7 @@ def _print_run(answer: dict[str, Any]) -> None:
     for told in seal:
         say(f"  {told}")
     for one in wrong[:SHOWN]:
-        where = "" if one["input_id"] is None else f"input {one['input_id']} lane {one['lane'] or '-'}: "
-        say(f"  {where}{one['what']} is stored as {one['stored']}, it should be {one['recomputed']}")
+        say(f"  {one['told']}")
     if len(wrong) > SHOWN:
         say(f"  ... and {len(wrong) - SHOWN} more (--json shows all)")
 
