@@ -23,8 +23,8 @@ def written_down(value: float, places: int, up: bool = False) -> str:
     as it is."""
     if not math.isfinite(value):
         return f"{value}"
-    rounding = ROUND_CEILING if up else ROUND_FLOOR
-    return f"{_exactly(value).quantize(Decimal(1).scaleb(-places), rounding, _ANY):f}"
+    rounded = _exactly(value).quantize(Decimal(1).scaleb(-places), ROUND_CEILING if up else ROUND_FLOOR, _ANY)
+    return f"{rounded:f}"
 
 
 def written(value: float) -> str:
