@@ -1,6 +1,6 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
-from ringfence.beginning import open_closed_streams, refuse_lost_folder, sleep_while_waiting
+from ringfence.beginning import keep_freed_memory, open_closed_streams, refuse_lost_folder, sleep_while_waiting
 from ringfence.bytecode import keep_bytecode
 from ringfence.signals import leave, leave_at_once_when_stopped
 from ringfence.sources import have_run, read_sources
@@ -13,6 +13,7 @@ def main() -> None:
     refuse_lost_folder()
     keep_bytecode()
     sleep_while_waiting()
+    keep_freed_memory()
     read_sources()
     from ringfence.cli import main as command_line
 

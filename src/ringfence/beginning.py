@@ -1,4 +1,4 @@
-"""What a process stands on when it begins, ours and those that we start: streams, a folder, how threads wait, signals.
+"""What a process stands on when it begins, ours and those that we start: streams, a folder, threads, memory, signals.
 
 Nothing heavy is imported here.
 """
@@ -9,10 +9,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 POLICY = "OMP_WAIT_POLICY"
 """Environment variable that says how threads of OpenMP wait for each other; libraries read it when they are loaded."""
 _OTHERS = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+_KEPT = {-1: 2**30, -3: 2**25}
+"""Bytes by numbers of glibc's malloc.h: M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD, which may not be larger."""
+_SAID = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def open_closed_streams() -> None:
@@ -45,6 +49,24 @@ def sleep_while_waiting() -> None:
     """
     if not any(name in os.environ for name in (POLICY, *_OTHERS)):
         os.environ[POLICY] = "PASSIVE"
+
+
+def keep_freed_memory() -> None:
+    """Have glibc keep up to a GiB that was freed for what comes next, unless the user has said how much.
+
+    Else tensors of more than some hundred KB go back to the system after every operation, which clears their pages
+    anew for the next one: much of the time that training a small network on a processor takes.
+    """
+    if any(name in os.environ for name in _SAID):
+        return
+    import ctypes
+
+    try:
+        mallopt: Any = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):  # of other C libraries
+        return
+    for number, size in _KEPT.items():
+        mallopt(number, size)
 
 
 def worker_environment() -> dict[str, str]:

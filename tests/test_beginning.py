@@ -1,8 +1,10 @@
-"""The program's threads sleep while they wait for each other, unless its user wants it otherwise."""
+"""How the program uses a processor: threads wait asleep, freed memory is kept, unless its user wants it otherwise."""
 
 from __future__ import annotations
 
 import os
+import platform
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +39,23 @@ def test_threads_wait_asleep_unless_the_user_says_otherwise(said: dict[str, str]
     environment = {**kept, "PYTHONPATH": str(Path(ringfence.__file__).parents[1]), **said}
     told = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
     assert told.stdout.split() == [str(policy), "False"]  # said before torch, which loads OpenMP, is imported
+
+
+FAULTS = """
+import resource
+from ringfence.beginning import keep_freed_memory
+keep_freed_memory()
+for _ in range(20):
+    blocks = [b"x" * 2**23 for _ in range(5)]
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep freed memory as they like")
+@pytest.mark.parametrize(("said", "keeps"), [({}, True), ({"MALLOC_TRIM_THRESHOLD_": "1000000"}, False)])
+def test_freed_memory_is_used_again_unless_the_user_says_otherwise(said: dict[str, str], keeps: bool) -> None:
+    kept = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
+    environment = {**kept, "PYTHONPATH": str(Path(ringfence.__file__).parents[1]), **said}
+    told = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)
+    touched = 20 * 5 * 2**23 // resource.getpagesize()  # pages of all blocks
+    assert (int(told.stdout) < touched / 4) is keeps
