@@ -60,10 +60,10 @@ class Progress:
 class Begun:
     """A classifier that was checked, ready to draw.
 
-    engine: what draws; given: what procedures know of the run; facts: what is asked of clean inputs, before any noise.
+    sampler: what draws; given: what procedures know of the run; facts: what is asked of clean inputs, before any noise.
     """
 
-    engine: Sampler
+    sampler: Sampler
     given: Given
     facts: Facts
 
@@ -95,17 +95,17 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     procedure.start(1, given)  # refuses what cannot be certified before anything is sampled
     keep = execution.plan is not None
     how = (plan, device, shape, work.seed, execution.on_plan, samples, keep, slots)
-    engine = Sampler(classifier, noise, counted, found, *how)
-    if work.lanes and len(work.lanes) != engine.lanes:
+    sampler = Sampler(classifier, noise, counted, found, *how)
+    if work.lanes and len(work.lanes) != sampler.lanes:
         rule = f"must give one lane for each name, {', '.join(work.lanes)}"
-        raise ClassifierError("classifier", rule, f"{engine.lanes} lanes", "Use certify() with a name for each lane.")
-    execution.on_plan(engine.plan)
+        raise ClassifierError("classifier", rule, f"{sampler.lanes} lanes", "Use certify() with a name for each lane.")
+    execution.on_plan(sampler.plan)
     if device.type == "cuda":
-        execution.on_remark(execution.in_words(engine.plan, device))
-    return Begun(engine, given, Facts(classifier, device))
+        execution.on_remark(execution.in_words(sampler.plan, device))
+    return Begun(sampler, given, Facts(classifier, device))
 
 
-class DrawingEngine(DrawRequests, Protocol):
+class DrawingSampler(DrawRequests, Protocol):
     """The same as the loop sees it: what it draws counts once it is confirmed (sampling/sampler.py)."""
 
     @property
@@ -142,7 +142,7 @@ class Flight(Protocol):
 
 
 def confirmed(
-    engine: DrawingEngine,
+    sampler: DrawingSampler,
     flight: Flight,
     facts: Facts,
     items: Iterator[tuple[Input, Mapping[str, int]] | None],
@@ -155,21 +155,21 @@ def confirmed(
     """
     begin, decided = time.perf_counter(), 0
     ready: list[tuple[Input, list[Record]]] = []
-    for new, seen in batches(engine, items, lambda item: flight.open(*item), flight.settle):
+    for new, seen in batches(sampler, items, lambda item: flight.open(*item), flight.settle):
         decided += new
-        on_progress(Progress(decided, engine.drawn, time.perf_counter() - begin))
+        on_progress(Progress(decided, sampler.drawn, time.perf_counter() - begin))
         ready += seen
-        if ready and facts.due(engine.drawn):
-            facts.confirm([item.id for item, _ in ready], engine.drawn)
+        if ready and facts.due(sampler.drawn):
+            facts.confirm([item.id for item, _ in ready], sampler.drawn)
             yield from ready
             ready.clear()
     if ready:
-        facts.confirm([item.id for item, _ in ready], engine.drawn)
+        facts.confirm([item.id for item, _ in ready], sampler.drawn)
         yield from ready
 
 
 def batches(
-    engine: DrawingEngine,
+    sampler: DrawingSampler,
     items: Iterator[Item | None],
     begin: Callable[[Item], object],
     settle: Callable[[Finished], Iterable[Result]],
@@ -177,20 +177,20 @@ def batches(
     """Draw until everything is decided: how many results each batch brought, and those that count from now on, because
     the classifier was seen unchanged after the last draw of each.
 
-    begin: asks the engine for draws of an item; settle: the results that complete requests bring.
+    begin: asks the sampler for draws of an item; settle: the results that complete requests bring.
     """
     waiting: deque[tuple[int, Result]] = deque()
     while True:
-        while engine.hungry and (item := next(items, None)) is not None:
+        while sampler.hungry and (item := next(items, None)) is not None:
             begin(item)
         known, ready = len(waiting), list[Result]()
-        if (finished := engine.step()) is None:
-            engine.confirm()
+        if (finished := sampler.step()) is None:
+            sampler.confirm()
         else:
-            waiting.extend((engine.batches, one) for one in settle(finished))
+            waiting.extend((sampler.batches, one) for one in settle(finished))
         new = len(waiting) - known
         # If it is found to have changed, an error ends the run here, and what is waiting is dropped.
-        while waiting and waiting[0][0] <= engine.confirmed:
+        while waiting and waiting[0][0] <= sampler.confirmed:
             ready.append(waiting.popleft()[1])
         yield new, ready
         if finished is None:

@@ -20,7 +20,7 @@ from ringfence.types import FORWARDS, BoolArray, FloatArray, IntArray
 
 
 class DrawRequests(Protocol):
-    """What draws are asked of: a Sampler, or whoever stands before one. (``work.Engine`` says where that happens.)"""
+    """What draws are asked of: a Sampler, or whoever stands before one."""
 
     shape: tuple[int, ...]
     lanes: int
@@ -43,7 +43,7 @@ class DrawRequests(Protocol):
 
 @final
 class InFlight:
-    """Between engine and procedure: slots x lanes rows of procedure state, updated as arrays.
+    """Between sampler and procedure: slots x lanes rows of procedure state, updated as arrays.
 
     late: whether an input has no time for so many draws more; asked at every look of a procedure with ``seconds``,
     whose share of the work is counted where nothing else is said.
@@ -51,7 +51,7 @@ class InFlight:
 
     def __init__(
         self,
-        engine: DrawRequests,
+        sampler: DrawRequests,
         procedure: Procedure,
         given: Given,
         also: Sequence[Mechanism],
@@ -62,13 +62,13 @@ class InFlight:
         late: Callable[[Input, int], bool] | None = None,
     ) -> None:
         self._late = late
-        self._engine, self._procedure, self._given, self._lift = engine, procedure, given, lift
+        self._sampler, self._procedure, self._given, self._lift = sampler, procedure, given, lift
         self._also, self._seed, self._config_hash = tuple(also), seed, config_hash
-        self._lanes = tuple(lanes) or (("main",) if engine.lanes == 1 else tuple(map(str, range(engine.lanes))))
-        self._fresh = procedure.start(engine.lanes, given)
+        self._lanes = tuple(lanes) or (("main",) if sampler.lanes == 1 else tuple(map(str, range(sampler.lanes))))
+        self._fresh = procedure.start(sampler.lanes, given)
         self._first = procedure.request(self._fresh)
-        self._state = np.zeros((engine.slots, engine.lanes), self._fresh.dtype)
-        self._asked = np.zeros((engine.slots, engine.lanes), np.int64)
+        self._state = np.zeros((sampler.slots, sampler.lanes), self._fresh.dtype)
+        self._asked = np.zeros((sampler.slots, sampler.lanes), np.int64)
         self._inputs: dict[int, Input] = {}
         self._facts: dict[int, Mapping[str, int]] = {}
         self._history: dict[int, list[list[StageTally]]] = {}
@@ -77,10 +77,10 @@ class InFlight:
     def open(self, item: Input, facts: Mapping[str, int] | None = None) -> int:
         """Begin with an input, of which the procedure may know facts before any noise; returns its slot."""
         lifted = self._lift.at(item.x, item.id)
-        if tuple(lifted.shape) != self._engine.shape:
-            rule = f"all inputs of a run have one shape, {self._engine.shape}"
+        if tuple(lifted.shape) != self._sampler.shape:
+            rule = f"all inputs of a run have one shape, {self._sampler.shape}"
             raise DataError(f"input {item.id}", rule, tuple(lifted.shape), "Resize the data or run the shapes apart.")
-        slot = self._engine.admit(item.id, lifted)
+        slot = self._sampler.admit(item.id, lifted)
         self._inputs[slot], self._facts[slot] = item, facts or {}
         self._history[slot] = [[] for _ in self._lanes]
         if facts:
@@ -89,12 +89,12 @@ class InFlight:
         else:  # every such input begins alike: no need to ask the procedure each time
             self._state[slot] = self._fresh
             self._asked[slot] = self._first
-            self._engine.submit(slot, int(self._fresh["stage"][0]), 0, int(self._first.max()))
+            self._sampler.submit(slot, int(self._fresh["stage"][0]), 0, int(self._first.max()))
         return slot
 
     def _start(self, facts: Mapping[str, int]) -> State:
         """Fresh state (lanes,) for an input of which something is known."""
-        lanes = self._engine.lanes
+        lanes = self._sampler.lanes
         known = {name: np.full(lanes, value, np.int64) for name, value in facts.items()}
         return self._procedure.start(lanes, replace(self._given, facts=known))
 
@@ -134,12 +134,12 @@ class InFlight:
         # Lists first: reading a structured array cell by cell would cost more than the statistics.
         for request in zip(slots.tolist(), stage.tolist(), start.tolist(), draws.tolist(), strict=True):
             if request[3]:
-                self._engine.submit(*request)
+                self._sampler.submit(*request)
         return np.asarray(draws > 0)
 
     def _out_of_time(self, slots: IntArray, wanted: IntArray) -> BoolArray:
         if self._late is None:
-            return np.asarray(self._engine.seconds[slots] >= (self._procedure.seconds or np.inf))
+            return np.asarray(self._sampler.seconds[slots] >= (self._procedure.seconds or np.inf))
         asked = zip(slots.tolist(), wanted.max(1).tolist(), strict=True)
         return np.array([self._late(self._inputs[slot], draws) for slot, draws in asked], np.bool_)
 
@@ -171,11 +171,11 @@ class InFlight:
         row = 0
         for slot in slots:
             item, history, facts = self._inputs.pop(slot), self._history.pop(slot), self._facts.pop(slot)
-            seconds = float(self._engine.seconds[slot])
+            seconds = float(self._sampler.seconds[slot])
             records: list[Record] = []
             for lane, stages in zip(self._lanes, history, strict=True):
                 draws = sum(stage.draws for stage in stages)
-                each = self._engine.forwards_per_draw
+                each = self._sampler.forwards_per_draw
                 forwards = draws * each if each else sum(int(stage.cells[FORWARDS][0]) for stage in stages)
                 records.append(
                     Record(
@@ -204,5 +204,5 @@ class InFlight:
                     )
                 )
                 row += 1
-            self._engine.release(int(slot))
+            self._sampler.release(int(slot))
             yield item, records

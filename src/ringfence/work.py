@@ -166,9 +166,9 @@ class Work:
         warn_of_inputs(peeked)
         begun = begin(self, lifted(peeked, self.lift))
         told = (self.lanes, self.seed, self.config_hash)
-        flight = InFlight(begun.engine, self.procedure, begun.given, self.mechanisms[1:], self.lift, *told)
+        flight = InFlight(begun.sampler, self.procedure, begun.given, self.mechanisms[1:], self.lift, *told)
         items = begun.facts.of(distinct(chain(peeked, queue)))
-        for _, records in confirmed(begun.engine, flight, begun.facts, items, self.execution.on_progress):
+        for _, records in confirmed(begun.sampler, flight, begun.facts, items, self.execution.on_progress):
             yield from records
 
 

@@ -142,7 +142,7 @@ def test_several_devices_work_on_one_line(served: Served, digits: list[Tensor]) 
             time.sleep(0.01)
         asked = [two.ask(x, SHORT) for x in digits]
         from_two = [one.answer.result(60) for one in asked]
-        assert all(engine.drawn > 0 for engine in two._engines), "both had work"
+        assert all(one.drawn > 0 for one in two._samplers), "both had work"
     assert [votes(one) for one in from_two] == [votes(one) for one in from_one]
 
 
@@ -411,7 +411,7 @@ def test_whatever_ends_a_model_nobody_waits_for_it(
 ) -> None:
     """Also what code of models may raise that is no Exception: its thread would end unseen."""
     _, served = gated(serve, seconds=600.0, usual_seconds=600.0)
-    monkeypatch.setattr(served._engines[0], "step", Mock(side_effect=error))
+    monkeypatch.setattr(served._samplers[0], "step", Mock(side_effect=error))
     with pytest.raises(Gone, match="stays as it was"):
         served.ask(inputs(1)[0], SHORT).answer.result(60)
     assert served.broken == error.__name__

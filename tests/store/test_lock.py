@@ -16,7 +16,7 @@ from configs import altered
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import RecordWriter, RunConfig, RunFolder, StoreWarning
-from ringfence.store.atomic import locked
+from ringfence.store.atomic import lock, locked, writer_of
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="locks and pipes are POSIX")
 Make = Callable[..., Record]
@@ -61,6 +61,13 @@ def test_who_lost_his_lock_writes_nothing_more(config: RunConfig, make_record: M
     with pytest.raises(StoreError, match="lock: must stay while a process writes there; got another one, or none"):
         lose()
     assert RunFolder.open(run.path).done_ids() == ({1} if what == "lock" else set())
+
+
+def test_a_folder_that_nobody_may_look_into_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 300)  # as root may look anywhere, a name that the system refuses as well
+    with pytest.raises(StoreError, match="lock: must be writable; got "):
+        lock(folder)
+    assert writer_of(folder) is None
 
 
 def test_a_strangers_folder_gets_not_even_a_lock(config: RunConfig, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store.atomic import write_json
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
-from ringfence.sweep.job import done_elsewhere
+from ringfence.sweep.job import done_elsewhere, found_in
 from ringfence.sweep.worker import Worker
 
 Read = Callable[..., Sweep]
@@ -311,6 +311,13 @@ def test_what_is_kept_is_done(sweep: Read, tmp_path: Path) -> None:
     assert [job.key for job in adopted] == ["train a", "train b", "certify r"]
     assert (found.work.path / "zoo" / "sweep" / "b" / "config.json").exists(), "what is needed is copied"
     assert [job.key for job in found.jobs if not job.done] == ["train c", "certify s"]
+
+
+def test_where_nobody_may_look_there_is_nothing(sweep: Read, tmp_path: Path) -> None:
+    (job,) = sweep("certify: [{name: good}]").jobs
+    closed = tmp_path / ("x" * 300)  # as root may look anywhere, a name that the system refuses as well
+    assert not SweepFolder(closed).there(job)
+    assert found_in([closed], Path("a")) is None
 
 
 def test_a_folder_without_weights_is_no_training(sweep: Read, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from ringfence.serve.asked import Asked
 from ringfence.serve.limits import MORE, Busy, Gone, Limits
 from ringfence.serve.model import Load, Model, Terms
 from ringfence.serve.pace import Pace
-from ringfence.serve.sharing import Flights, SharedEngine
+from ringfence.serve.sharing import Flights, SharedSampler
 from ringfence.store.atomic import create_exclusively, read_file, writing_errors
 from ringfence.work import Execution
 
@@ -162,10 +162,10 @@ class Served(Model):
         super().__init__(Terms(name, limits, self.loaded.config, shape, data.class_names, usual, given, lattice))
         self._waiting = Waiting(limits.waiting, self.pace)
         self._flights: list[Flights] = []
-        self._engines = [SharedEngine(begun.engine, self.pace) for begun in self._begun]
+        self._samplers = [SharedSampler(begun.sampler, self.pace) for begun in self._begun]
         self._threads = [
             threading.Thread(target=self._work, args=parts, daemon=True, name=f"{name}-{number}")
-            for number, parts in enumerate(zip(self._begun, self._engines, strict=True))
+            for number, parts in enumerate(zip(self._begun, self._samplers, strict=True))
         ]
         for thread in self._threads:
             thread.start()
@@ -195,9 +195,9 @@ class Served(Model):
     @property
     def load(self) -> Load:
         """What it has to do now."""
-        engines, in_work = self._engines, sum(len(one.open_now) for one in self._flights)
-        drawn, batches = sum(one.drawn for one in engines), sum(one.batches for one in engines)
-        slots, pace = sum(one.slots for one in engines), self.pace
+        samplers, in_work = self._samplers, sum(len(one.open_now) for one in self._flights)
+        drawn, batches = sum(one.drawn for one in samplers), sum(one.batches for one in samplers)
+        slots, pace = sum(one.slots for one in samplers), self.pace
         return Load(drawn, batches, slots, in_work, len(self._waiting), pace.stay, pace.least)
 
     def close(self) -> None:
@@ -212,14 +212,14 @@ class Served(Model):
 
     # Answering
 
-    def _work(self, begun: Begun, engine: SharedEngine) -> None:
+    def _work(self, begun: Begun, sampler: SharedSampler) -> None:
         value, loaded = self.certification, self.loaded
-        flights = Flights(engine, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash, self.pace)
+        flights = Flights(sampler, begun, value.mechanisms[1:], loaded.lift, value.seed, self.config_hash, self.pace)
         self._flights.append(flights)
         try:
             while (first := self._waiting.take(block=True)) is not None:
                 arriving = self._arriving(first, flights)
-                for item, records in confirmed(engine, flights, begun.facts, arriving, lambda _: None):
+                for item, records in confirmed(sampler, flights, begun.facts, arriving, lambda _: None):
                     assert isinstance(item, Asked)
                     now = time.monotonic()
                     self.pace.left(now - item.timing.began)
@@ -274,7 +274,7 @@ def _begin(loaded: Loaded, usual: Anytime, limits: Limits, execution: Execution)
     begun = start(work)
     if execution.batch is not None or execution.plan is not None:
         return begun
-    batch, took, most = begun.engine.plan.batch, begun.engine.time_of_batch(), limits.usual_seconds / STEPS
+    batch, took, most = begun.sampler.plan.batch, begun.sampler.time_of_batch(), limits.usual_seconds / STEPS
     if took <= most or batch == 1:
         return begun
     return start(replace(work, execution=replace(execution, batch=max(1, int(batch * most / took)))))

@@ -1,4 +1,4 @@
-"""Sharing: requests, each with settings of its own, draw from one engine and have a fair part of every batch."""
+"""Sharing: requests, each with settings of its own, draw from one sampler and have a fair part of every batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEPT = 64
 @final
 @dataclass
 class _InSlot:
-    """An input in a slot of the engine, with the request for draws that is being answered in slices.
+    """An input in a slot of the sampler, with the request for draws that is being answered in slices.
 
     number: how many inputs came before it; had: draws it was ever queued for; stage, start, left: of the request what
     is not queued yet; so_far: what its slices brought; queued: one is on its way; released: nobody waits for it.
@@ -56,8 +56,8 @@ class _InSlot:
 
 
 @final
-class SharedEngine:
-    """An engine of one lane that requests share: large ones are drawn in slices, those that have had few draws first.
+class SharedSampler:
+    """A sampler of one lane that requests share: large ones are drawn in slices, those that have had few draws first.
 
     An input is admitted whenever there is a slot, and does not wait for those that draw long: most need few draws, and
     the others have an answer already (least attained service, Nuyens and Wierman 2008; by powers of ten, or requests of
@@ -66,32 +66,32 @@ class SharedEngine:
     that.
     """
 
-    def __init__(self, engine: Sampler, pace: Pace) -> None:
-        self._engine, self._pace = engine, pace
-        self._batches = 2 + engine.ahead  # that all of them have queued or on their way
-        self.shape, self.lanes, self.forwards_per_draw = engine.shape, engine.lanes, engine.forwards_per_draw
-        self.seconds = engine.seconds
+    def __init__(self, sampler: Sampler, pace: Pace) -> None:
+        self._sampler, self._pace = sampler, pace
+        self._batches = 2 + sampler.ahead  # that all of them have queued or on their way
+        self.shape, self.lanes, self.forwards_per_draw = sampler.shape, sampler.lanes, sampler.forwards_per_draw
+        self.seconds = sampler.seconds
         self._in_slots: dict[int, _InSlot] = {}
         self._turns: list[tuple[tuple[int, int], _InSlot]] = []  # a heap
         self._number = count()
         self._decided, self._stepped = 0, 0.0
 
-    # As the engine has them (driver.DrawingEngine).
-    slots = property(attrgetter("_engine.slots"))
-    drawn = property(attrgetter("_engine.drawn"))
-    batches = property(attrgetter("_engine.batches"))
-    confirmed = property(attrgetter("_engine.confirmed"))
+    # As the sampler has them (driver.DrawingSampler).
+    slots = property(attrgetter("_sampler.slots"))
+    drawn = property(attrgetter("_sampler.drawn"))
+    batches = property(attrgetter("_sampler.batches"))
+    confirmed = property(attrgetter("_sampler.confirmed"))
 
     @property
     def hungry(self) -> bool:
         """Whether there is a slot."""
-        return len(self._in_slots) < self._engine.slots
+        return len(self._in_slots) < self._sampler.slots
 
     def admit(self, input_id: int, lifted: Tensor) -> int:
         """Place an input."""
         if not self._in_slots:
             self._stepped = 0.0  # since the last batch there was nothing to do
-        slot = self._engine.admit(input_id, lifted)
+        slot = self._sampler.admit(input_id, lifted)
         self._in_slots[slot] = _InSlot(slot, next(self._number))
         return slot
 
@@ -104,24 +104,24 @@ class SharedEngine:
     def release(self, slot: int) -> None:
         """Free a slot whose input is decided, or left; once what is on its way for it has come."""
         held = self._in_slots[slot]
-        held.released, self._decided = True, self._engine.batches
+        held.released, self._decided = True, self._sampler.batches
         if not held.queued:
             self._free(slot)
 
     def _free(self, slot: int) -> None:
         del self._in_slots[slot]
-        self._engine.release(slot)
+        self._sampler.release(slot)
 
     def _queue(self) -> None:
         """Let those who have had the fewest draws have some more, while fewer than two batches are queued."""
-        batch = self._engine.plan.batch
+        batch = self._sampler.plan.batch
         share = max(-(-self._batches * batch // max(1, len(self._in_slots) * CHUNK)) * CHUNK, batch // 8)
-        while self._turns and self._engine.pending < 2 * batch:
+        while self._turns and self._sampler.pending < 2 * batch:
             held = heappop(self._turns)[1]
             if held.released:
                 continue
             draws = min(held.left, share)
-            self._engine.submit(held.slot, held.stage, held.start, draws)
+            self._sampler.submit(held.slot, held.stage, held.start, draws)
             held.start, held.left, held.had = held.start + draws, held.left - draws, held.had + draws
             held.queued = True
 
@@ -132,8 +132,8 @@ class SharedEngine:
             self._pace.step.saw(now - self._stepped)
         self._stepped = now
         self._queue()
-        # Now and then the engine asks by itself, and then remembers rows of these requests too.
-        finished = self._engine.step(ask=self._decided > self._engine.confirmed and self.batches % 4 > 0)
+        # Now and then the sampler asks by itself, and then remembers rows of these requests too.
+        finished = self._sampler.step(ask=self._decided > self._sampler.confirmed and self.batches % 4 > 0)
         if finished is None or not len(finished.slots):
             return finished
         rows = list[int]()  # of requests that came in one slice: they are taken as they are
@@ -161,7 +161,7 @@ class SharedEngine:
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
-        self._engine.confirm()
+        self._sampler.confirm()
 
 
 def _joined(parts: list[Tally]) -> Tally:
@@ -176,7 +176,7 @@ class Flights:
 
     def __init__(
         self,
-        engine: SharedEngine,
+        sampler: SharedSampler,
         begun: Begun,
         also: tuple[Mechanism, ...],
         lift: Lift,
@@ -184,7 +184,7 @@ class Flights:
         config_hash: str,
         pace: Pace,
     ) -> None:
-        self._engine, self._pace, self._reserve = engine, pace, 0.0
+        self._sampler, self._pace, self._reserve = sampler, pace, 0.0
         self._parts = (begun.given, also, lift, ("main",), seed, config_hash, self._late)
         self._flights: dict[Anytime, InFlight] = {}
         self.open_now: dict[int, Asked] = {}
@@ -206,7 +206,7 @@ class Flights:
         assert isinstance(item, Asked)
         if item.test not in self._flights:
             self._forget()
-            self._flights[item.test] = InFlight(self._engine, item.test, *self._parts)
+            self._flights[item.test] = InFlight(self._sampler, item.test, *self._parts)
         item.timing.began = item.timing.looked = time.monotonic()
         flight = self._flights[item.test]
         slot = flight.open(item)

@@ -173,10 +173,10 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
     no locks; the user then has to keep to one process. named: what he called the folder.
     """
     path = folder / LOCK
-    if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
-        remedy = f"Remove it, or choose another `{named}`."
-        raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
     with writing_errors(path):
+        if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
+            remedy = f"Remove it, or choose another `{named}`."
+            raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
         file = path.open("a+b")
     try:
         if os.name == "posix":
@@ -265,7 +265,7 @@ def _told(file: IO[bytes]) -> str:
 def writer_of(folder: Path) -> dict[str, Any] | None:
     """Who holds the folder now: host, pid and start, as far as he said; None if nobody does, or no lock can tell."""
     path = folder / LOCK
-    if os.name != "posix" or not path.is_file():  # opening a pipe would wait for its writer
+    if os.name != "posix" or not os.path.isfile(path):  # opening a pipe would wait for its writer
         return None
     try:
         with path.open("rb") as file:

@@ -109,18 +109,14 @@ def export_cohen(
         raise ArgumentError("lane", "a log holds one lane", f"a run with {', '.join(lanes)}", "Name one of them.")
     if lane is not None and lane not in lanes:
         raise ArgumentError("lane", f"must be one of {', '.join(lanes)}", repr(lane), "Name one of them.")
-    proved = all(
-        ok for ok, its in zip(table["sound"].to_pylist(), table["lane"].to_pylist(), strict=True) if lane in (None, its)
-    )
+    rows = [row for row in table.to_pylist() if lane in (None, row["lane"])]
+    proved = all(row["sound"] for row in rows)
     lines = ["\t".join(COLUMNS)] if proved else [UNPROVED_LINE, "\t".join(COLUMNS)]
-    names = ("input_id", "label", "prediction", "radius", "seconds", "lane")
-    for one, label, prediction, radius, seconds, its_lane in zip(*(table[n].to_pylist() for n in names), strict=True):
-        if lane in (None, its_lane):
-            known = -1 if label is None else label
-            correct = int(prediction == known != ABSTAIN)
-            lines.append(
-                f"{one}\t{known}\t{prediction}\t{rounded_down(radius, digits)!r}\t{correct}\t{_clock(seconds)}"
-            )
+    for row in rows:
+        label, radius = -1 if row["label"] is None else row["label"], rounded_down(row["radius"], digits)
+        correct = int(row["prediction"] == label != ABSTAIN)
+        cells = (row["input_id"], label, row["prediction"], repr(radius), correct, _clock(row["seconds"]))
+        lines.append("\t".join(map(str, cells)))
     text = "\n".join(lines) + "\n"
     if not isinstance(target, str | Path):
         target.write(text)

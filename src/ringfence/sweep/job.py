@@ -197,8 +197,8 @@ class SweepFolder:
         return [job for job in left if job.done]
 
     def there(self, job: Job) -> bool:
-        """Whether what it makes is there, whoever made it."""
-        return all((self.path / one).exists() for one in job.checked.makes)
+        """Whether what it makes is there, whoever made it; not where nobody may look."""
+        return all(os.path.exists(self.path / one) for one in job.checked.makes)
 
     def measured(self, job: Job) -> float | None:
         """The minutes it took, if it is done."""
@@ -240,9 +240,9 @@ def found_in(zoos: Iterable[Path], name: Path, holds: str = "*.safetensors") -> 
     holds: what its folder must hold. One without it is what a copy left that was broken off, or did not take files.
     """
     for zoo in zoos:
-        if (zoo / name).is_file() or any((zoo / name).glob(holds)):
+        if os.path.isfile(zoo / name) or (os.path.isdir(zoo / name) and any((zoo / name).glob(holds))):
             return zoo / name
-        if (lone := zoo / name.parent / f"{name.name}.safetensors").is_file():
+        if os.path.isfile(lone := zoo / name.parent / f"{name.name}.safetensors"):
             return lone
     return None
 

@@ -186,19 +186,19 @@ def vote_counts(
     classes = count_classes(classifier, first[1], device)
     keep = plan is not None
     plan = plan or fastest_plan(classifier, shape, classes, device, precision, compile)
-    engine = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
+    sampler = Sampler(classifier, noise, (Votes(),), classes, plan, device, shape, seed, None, [first[1]], keep)
     ids: dict[int, int] = {}
 
     def begin(item: tuple[int, Tensor]) -> None:
-        slot = engine.admit(*item)
+        slot = sampler.admit(*item)
         ids[slot] = item[0]
-        engine.submit(slot, stage, 0, draws)
+        sampler.submit(slot, stage, 0, draws)
 
     def settle(finished: Finished) -> Iterator[tuple[int, IntArray]]:
-        votes = finished.tally.cells["votes"].reshape(len(finished.slots), engine.lanes, classes + 1)
+        votes = finished.tally.cells["votes"].reshape(len(finished.slots), sampler.lanes, classes + 1)
         for slot, counted in zip(finished.slots.tolist(), votes, strict=True):
-            engine.release(slot)
+            sampler.release(slot)
             yield ids.pop(slot), counted
 
-    for _, counts in batches(engine, queue, begin, settle):
+    for _, counts in batches(sampler, queue, begin, settle):
         yield from counts
