@@ -72,8 +72,9 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
         Source(SMALL, members=3, copies=True),
         Source(SMALL, members=3, copies=True, times=2),
     ),
-    ("horvath2022-aces/aces.yaml", "select-{eta}-resnet110-0.25"): (
+    ("horvath2022-aces/aces.yaml", "select-{eta}-resnet110-0.25"): (  # the second takes the labels of the first
         Source("resnet110, gaussian, m = 1: ours, alone", labels=50_000 * 1000),
+        Source("resnet110, gaussian, m = 1: ours, alone"),
     ),
     ("yang2022-diversity/cifar10-drt.yaml", "gaussian-two-{sigma}"): (Source(SMALL, members=3, copies=True),),
     ("yang2022-diversity/cifar10-drt.yaml", "try-{sigma}-{rho1}-{rho2}-lr{rate}"): (
