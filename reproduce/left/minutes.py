@@ -17,36 +17,38 @@ BENCHMARK = ROOT / "results" / "benchmarks" / "gpu_training.json"
 DRAWS = ROOT / "results" / "benchmarks" / "gpu.json"
 LABELLING = "ResNet-110, fused"
 """The row of draws a second of networks that label."""
-TWO_COPIES = (
-    "resnet110, consistency, m = 2: ours, 3 side by side",
-    "resnet110, gaussian, m = 1, kernels by Triton: ours, 3 side by side",
-)
-"""A ResNet-20 with two noise copies was not measured: the factor that they are for a ResNet-110."""
+THREE, TEN = (f"resnet110, consistency, m = 2: ours, {count} side by side" for count in (3, 10))
+ONE_COPY = "resnet110, gaussian, m = 1: ours, 10 side by side"
+"""Two noise copies were not measured for a ResNet-20, nor three ResNet-110 with one side by side on the kernels of now:
+TEN over ONE_COPY and THREE over TEN are the factors."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Seconds an epoch and member of a row, times epochs and members, and a factor where another row gives one.
+    """Seconds an epoch and member of a row, times epochs and members, and a factor where other rows give one.
 
-    labels: draws behind the labels, before the first epoch.
+    copies: two noise copies where the row has one. three: side by side, where the row has ten. labels: draws behind the
+    labels, before the first epoch.
     """
 
     row: str
     members: int = 1
     epochs: int = 150
     copies: bool = False
+    three: bool = False
     times: float = 1.0
     labels: int = 0
 
     def minutes(self, seconds: dict[str, float], rate: float) -> float:
         """Device minutes of one training, at so many draws a second."""
-        factor = seconds[TWO_COPIES[0]] / seconds[TWO_COPIES[1]] if self.copies else 1.0
+        factor = seconds[TEN] / seconds[ONE_COPY] if self.copies else 1.0
+        factor *= seconds[THREE] / seconds[TEN] if self.three else 1.0
         trained = seconds[self.row] * self.times * factor * self.epochs * self.members
         return (trained + self.labels / rate) / 60
 
 
-GAUSSIAN = Source(TWO_COPIES[1])
-CONSISTENCY = Source(TWO_COPIES[0])
+GAUSSIAN = Source(ONE_COPY, three=True)
+CONSISTENCY = Source(THREE)
 DRT = Source("resnet20, drt, m = 2: ours, alone", members=3)
 SMALL = "resnet20, gaussian, m = 1: ours, 3 side by side"
 ENSEMBLES = "horvath2022-ensembles"
@@ -70,8 +72,9 @@ SOURCES: dict[tuple[str, str], tuple[Source, ...]] = {
         Source(SMALL, members=3, copies=True),
         Source(SMALL, members=3, copies=True, times=2),
     ),
-    ("horvath2022-aces/aces.yaml", "select-{eta}-resnet110-0.25"): (
+    ("horvath2022-aces/aces.yaml", "select-{eta}-resnet110-0.25"): (  # the second takes the labels of the first
         Source("resnet110, gaussian, m = 1: ours, alone", labels=50_000 * 1000),
+        Source("resnet110, gaussian, m = 1: ours, alone"),
     ),
     ("yang2022-diversity/cifar10-drt.yaml", "gaussian-two-{sigma}"): (Source(SMALL, members=3, copies=True),),
     ("yang2022-diversity/cifar10-drt.yaml", "try-{sigma}-{rho1}-{rho2}-lr{rate}"): (

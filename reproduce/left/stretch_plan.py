@@ -19,12 +19,26 @@ Entries = Callable[[Path], Iterator[tuple[str, dict[str, Any], list[tuple[str, P
 
 @dataclass(frozen=True)
 class Step:
-    """Jobs of a sweep file that fill the same cells. left: minutes of each that is not kept."""
+    """Jobs of a sweep file that fill the same cells. left: minutes of each that is not kept.
+
+    together: how many at the same time; apart: no training beside a certification. then: a program beside the sweep
+    file that is given the folder of its runs once all are done; before that no later step of the file may begin.
+    by_hand: somebody looks at it, and changes the file, before a later step of it may.
+    """
 
     sweep: str
     names: tuple[str, ...]
     fills: str
     left: tuple[float, ...]
+    together: str = "auto"
+    apart: bool = False
+    then: str = ""
+    by_hand: bool = False
+
+    @property
+    def jobs(self) -> str:
+        """As a sweep takes them, from the root of the repository."""
+        return f"reproduce/{self.sweep}:{','.join(self.names)}"
 
 
 def steps(entries: Entries, plan: Path = PLAN) -> list[Step]:
@@ -38,7 +52,9 @@ def steps(entries: Entries, plan: Path = PLAN) -> list[Step]:
                 if name.startswith(tuple(one["names"])) and key not in taken:
                     taken.add(key)
                     left += [] if (place / "config.json").exists() else [float(entry["minutes"])]
-        found.append(Step(one["sweep"], tuple(one["names"]), one["fills"], tuple(left)))
+        how = {key: one[key] for key in ("apart", "then", "by_hand") if key in one}
+        together = str(one.get("together", "auto"))
+        found.append(Step(one["sweep"], tuple(one["names"]), one["fills"], tuple(left), together, **how))
     return found
 
 

@@ -35,14 +35,13 @@ class Choice:
         return f"{{lr: {self.rate}, reduction: {self.reduction}, squared: {squared},"
 
 
-def choices(runs: Path) -> Iterator[Choice]:
-    """Those of a folder, in the order of their names; an unfinished one is refused."""
-    for folder in sorted(runs.glob("choose-*")):
-        if told := NAME.fullmatch(folder.name):
-            if not (folder / "summary.json").exists():
-                raise SystemExit(f"{folder.name} is not finished.")
-            (found,) = rf.load(folder).metrics()
-            yield Choice(float(told["rho1"]), told["reduction"], told["rate"], found.acr or 0.0)
+def choices(runs: Path, text: str) -> Iterator[Choice]:
+    """Those that a sweep file names, in the order of their names; one that is missing or unfinished is refused."""
+    for told in sorted(NAME.finditer(text), key=lambda one: one[0]):
+        if not (runs / told[0] / "summary.json").exists():
+            raise SystemExit(f"{told[0]} is not finished.")
+        (found,) = rf.load(runs / told[0]).metrics()
+        yield Choice(float(told["rho1"]), told["reduction"], told["rate"], found.acr or 0.0)
 
 
 def chosen(text: str, found: list[Choice]) -> str:
@@ -59,4 +58,5 @@ def chosen(text: str, found: list[Choice]) -> str:
 
 
 if __name__ == "__main__":
-    SWEEP.write_text(chosen(SWEEP.read_text(encoding="utf-8"), list(choices(Path(sys.argv[1])))), encoding="utf-8")
+    text = SWEEP.read_text(encoding="utf-8")
+    SWEEP.write_text(chosen(text, list(choices(Path(sys.argv[1]), text))), encoding="utf-8")

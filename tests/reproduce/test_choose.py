@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from choose import SWEEP, Choice, choices, chosen
+from choose import NAME, SWEEP, Choice, choices, chosen
 
 import ringfence as rf
 
@@ -25,13 +25,19 @@ def test_the_largest_average_radius_of_each_kind_goes_into_the_file() -> None:
         chosen("", found[:1])
 
 
-def test_runs_are_read_by_their_names(tmp_path: Path) -> None:
-    name = tmp_path / "choose-0.5-10.0-2.5-mean-lr0.00003"
-    run = rf.certify("default", rf.load_dataset("default", limit=3), sigma=0.5, n=100, out=name)
-    (tmp_path / "choose-0.5-lr0.01").mkdir()
-    (one,) = choices(tmp_path)
+def test_the_runs_that_the_file_names_are_read(tmp_path: Path) -> None:
+    name, other = "choose-0.5-10.0-2.5-mean-lr0.00003", "choose-0.5-0.5-2.0-mean-lr0.001"
+    run = rf.certify("default", rf.load_dataset("default", limit=3), sigma=0.5, n=100, out=tmp_path / name)
+    (one,) = choices(tmp_path, f"training: [{name}]")
     (metrics,) = run.metrics()
     assert one == Choice(10.0, "mean", "0.00003", metrics.acr)
-    (name / "summary.json").unlink()
-    with pytest.raises(SystemExit, match="is not finished"):
-        list(choices(tmp_path))
+    with pytest.raises(SystemExit, match=f"{other} is not finished"):  # not begun: among some the best is no choice
+        list(choices(tmp_path, f"training: [{name}, {other}]"))
+    (tmp_path / name / "summary.json").unlink()
+    with pytest.raises(SystemExit, match=f"{name} is not finished"):
+        list(choices(tmp_path, f"training: [{name}]"))
+
+
+def test_the_file_names_six_of_two_kinds() -> None:
+    found = [one["rho1"] for one in NAME.finditer(SWEEP.read_text())]
+    assert sorted(found) == ["0.5", "0.5", "10.0", "10.0", "10.0", "10.0"]

@@ -67,8 +67,21 @@ def hits(found: Answers, data: DeviceData | None = None) -> list[int]:
     return [int(votes[label]) for votes, label in zip(found.votes, (data or images()).y, strict=True)]
 
 
+def test_a_training_beside_it_that_asks_the_same_counts_for_both(tmp_path: Path) -> None:
+    first = answers(tmp_path / "first")
+    first.count(CPU)
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / ANSWERS_FILE).write_bytes(b"nothing")
+    second = answers(tmp_path / "second", Silent())
+    second.count(CPU)
+    assert second.votes.tolist() == first.votes.tolist()
+    (tmp_path / "first" / ANSWERS_FILE).unlink()  # the second has them of its own
+    assert answers(tmp_path / "second", Silent()).done == 40
+    assert answers(tmp_path / "third", seed=5).done == 0  # which asks something else
+
+
 def test_counts_are_those_of_a_slow_loop_over_the_same_draws(tmp_path: Path) -> None:
-    data, found = images(), answers(tmp_path)
+    data, found = images(), answers(tmp_path / "own")
     found.count(CPU)
     for at in range(len(data)):
         noise = draws_of(Gaussian(SIGMA), (1, 2, 2), 4, at, LABELLING_STAGE, 0, 250)
@@ -80,7 +93,7 @@ def test_counts_have_the_probabilities_of_the_toy(tmp_path: Path) -> None:
     x = torch.full((4, 1, 2, 2), 0.5)
     x[:, 0, 0, 0] = torch.tensor([0.9, 0.55, 0.55, 0.1])
     data = DeviceData(x, torch.tensor([1, 1, 0, 0]), 2)
-    found = answers(tmp_path, data=data, n=1000)
+    found = answers(tmp_path / "own", data=data, n=1000)
     found.count(CPU)
     for right, p in zip(hits(found, data), (0.97725, 0.59871, 0.40129, 0.97725), strict=True):
         low, high = binom.ppf([FALSE_ALARM, 1 - FALSE_ALARM], 1000, p)
@@ -141,20 +154,26 @@ def test_an_interrupted_count_goes_on_and_a_finished_one_is_not_repeated(tmp_pat
 def test_a_kill_loses_only_what_came_since_the_last_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ringfence.training.answers.STORE_SECONDS", -1.0)
     seen: list[tuple[int, int]] = []
-    answers(tmp_path).count(CPU, lambda inputs, draws, seconds: seen.append((inputs, answers(tmp_path).done)))
+    answers(tmp_path / "own").count(
+        CPU, lambda inputs, draws, seconds: seen.append((inputs, answers(tmp_path / "own").done))
+    )
     assert seen == [(k, k - 1) for k in range(1, 41)]
 
 
 def test_counts_of_something_else_are_not_used(tmp_path: Path) -> None:
-    answers(tmp_path).count(CPU)
-    assert answers(tmp_path).done == 40
+    answers(tmp_path / "own").count(CPU)
+    assert answers(tmp_path / "own").done == 40
     other = images()
     other.y[0] = 0
-    for changed in (answers(tmp_path, sigma=0.3), answers(tmp_path, n=100), answers(tmp_path, seed=5)):
+    for changed in (
+        answers(tmp_path / "own", sigma=0.3),
+        answers(tmp_path / "own", n=100),
+        answers(tmp_path / "own", seed=5),
+    ):
         assert changed.done == 0
-    assert answers(tmp_path, precision="bf16").done == 0
-    assert answers(tmp_path, data=other).done == 0
-    assert answers(tmp_path, data=images(30)).done == 0
+    assert answers(tmp_path / "own", precision="bf16").done == 0
+    assert answers(tmp_path / "own", data=other).done == 0
+    assert answers(tmp_path / "own", data=images(30)).done == 0
 
 
 @pytest.mark.parametrize(("precision", "compile"), [("fp32", False), ("bf16", True)])
@@ -189,14 +208,15 @@ def test_what_cannot_be_labelled_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             ArgumentError, match="classifier: must have the data's classes; got 2 classes and the label 2"
         ):
-            answers(tmp_path, data=many, classes=classes)
-    (tmp_path / ANSWERS_FILE).write_bytes(b"not counts")
+            answers(tmp_path / "own", data=many, classes=classes)
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / ANSWERS_FILE).write_bytes(b"not counts")
     with pytest.raises(StoreError, match="must be readable counts"):
-        answers(tmp_path)
+        answers(tmp_path / "own")
 
 
 def test_the_counts_are_int64_and_one_row_per_input(tmp_path: Path) -> None:
-    found = answers(tmp_path)
+    found = answers(tmp_path / "own")
     assert found.votes.dtype == np.int64
     assert found.votes.tolist() == [[UNKNOWN, UNKNOWN]] * 40
 
@@ -204,15 +224,15 @@ def test_the_counts_are_int64_and_one_row_per_input(tmp_path: Path) -> None:
 def test_class_shares_are_the_soft_labels(tmp_path: Path) -> None:
     data, objective = images(), Catrs(label_sigma=SIGMA, label_draws=250)
     asked = objective.questions(0.9)
-    votes = Answers(LoadedModel(Bright(), 2, "bright", "bright"), data, asked, tmp_path, 4)
+    votes = Answers(LoadedModel(Bright(), 2, "bright", "bright"), data, asked, tmp_path / "own", 4)
     votes.count(CPU)
     labelled = objective.labelled(data, votes.votes)
     assert labelled.soft is not None
     assert torch.allclose(labelled.soft.sum(1), torch.ones(len(data)))
     own = labelled.soft.gather(1, data.y.unsqueeze(1)).squeeze(1)
     assert torch.allclose(own, torch.tensor(hits(votes)).float() / 250)
-    again = Answers(LoadedModel(Silent(), 2, "bright", "bright"), data, asked, tmp_path, 4)
+    again = Answers(LoadedModel(Silent(), 2, "bright", "bright"), data, asked, tmp_path / "own", 4)
     again.count(CPU)  # kept
     assert np.array_equal(again.votes, votes.votes)
     with pytest.raises(ArgumentError, match="2 classes where the data has 3"):
-        Answers(LoadedModel(Bright(), 2, "b", "b"), replace(data, num_classes=3), asked, tmp_path, 4)
+        Answers(LoadedModel(Bright(), 2, "b", "b"), replace(data, num_classes=3), asked, tmp_path / "own", 4)

@@ -1,13 +1,15 @@
 """Answers of a fixed classifier under noise: what labels of some objectives are made from.
 
 Its answers to n noisy copies of every training input are counted once, by the sampler, and kept beside the
-checkpoints: a training that goes on counts nothing anew, and all members share them.
+checkpoints: a training that goes on counts nothing anew, and all members share them, as do trainings in folders beside
+it that ask the same.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
@@ -86,6 +88,8 @@ class Answers:
         """Count what is not known yet; interrupted, it goes on from there."""
         todo = np.flatnonzero(self.votes[:, 0] == UNKNOWN).tolist()
         if not todo:
+            if not self._path.exists():  # they came from beside it, and its folder may travel alone
+                self._store()
             return
         begin = stored = time.monotonic()
         inputs = ((at, self._data.x[at]) for at in todo)
@@ -114,18 +118,26 @@ class Answers:
             self._store()
 
     def _stored(self) -> IntArray:
-        """What an earlier session counted of exactly this; nothing otherwise."""
+        """What was counted of exactly this by an earlier session, else for a training beside it; nothing otherwise."""
+        if self._path.exists() and (own := self._counts_in(self._path)) is not None:
+            return own
+        beside = list[IntArray]()
+        for path in self._path.parent.parent.glob(f"*/{ANSWERS_FILE}"):
+            with suppress(StoreError):  # of a damaged one its own training tells
+                if (found := self._counts_in(path)) is not None:
+                    beside.append(found)
         unknown = np.full((len(self._data), self._classes), UNKNOWN, np.int64)
-        if not self._path.exists():
-            return unknown
-        with reading_errors(self._path):
-            content = self._path.read_bytes()
+        return max(beside, key=lambda one: int((one[:, 0] != UNKNOWN).sum()), default=unknown)
+
+    def _counts_in(self, path: Path) -> IntArray | None:
+        with reading_errors(path):
+            content = path.read_bytes()
         try:
             found = load(content)
         except (SafetensorError, ValueError) as error:
             rule, remedy = "must be readable counts", "Delete this file; they are counted anew."
-            raise StoreError(str(self._path), rule, error, remedy) from error
-        return found[self._key].numpy().copy() if self._key in found else unknown
+            raise StoreError(str(path), rule, error, remedy) from error
+        return found[self._key].numpy().copy() if self._key in found else None
 
     def _store(self) -> None:
         with writing_errors(self._path):
