@@ -112,15 +112,16 @@ def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
         return True
     module = sys.modules.get(str(getattr(thing, "__module__", "")))
     place = getattr(module, "__file__", None)
-    beside = list(vars(module).values()) if place is not None and Path(place).resolve() == file else []
+    there = vars(module).values() if place is not None and Path(place).resolve() == file else ()
+    beside = [one for one in there if isinstance(one, type | FunctionType) and one.__module__ == thing.__module__]
     each = [
         value for one in (thing, *beside) for value in (one, *(vars(one).values() if isinstance(one, type) else ()))
     ]
     functions: list[Any] = [one for one in each if isinstance(one, FunctionType | staticmethod | classmethod)]
     bare = [inspect.unwrap(getattr(one, "__func__", one)) for one in functions]
     codes = {one.__code__ for one in bare if isinstance(one, FunctionType)}
-    held = _codes_in(content)
-    return all(_fingerprint(code) in held for code in codes if Path(code.co_filename).resolve() == file)
+    names = {name for name in {code.co_filename for code in codes} if Path(name).resolve() == file}
+    return {_fingerprint(code) for code in codes if code.co_filename in names} <= _codes_in(content)
 
 
 @lru_cache(maxsize=64)
@@ -137,6 +138,7 @@ def _codes_in(content: bytes) -> frozenset[tuple[int, str]]:
     return frozenset(found)
 
 
+@lru_cache(maxsize=4096)
 def _fingerprint(code: CodeType) -> tuple[int, str]:
     return code.co_firstlineno, hashed(line.encode("utf-8", "surrogatepass") for line in _lines(code))
 
