@@ -202,6 +202,12 @@ REFUSED: dict[str, tuple[Any, str]] = {
         DataLoader([0], batch_size=1, collate_fn=lambda _: []),  # type: ignore[arg-type]
         r"batches of inputs, or of inputs and labels; got a list",
     ),
+    "sparse tensors": ([X[0].to_sparse()], r"input 0: must hold all its values; got sparse_coo"),
+    "tensors without values": (X.to("meta"), r"input 0: must hold all its values; got meta"),
+    "masked arrays": (
+        np.ma.masked_array(X.numpy(), mask=X.numpy() > 0.5),
+        r"input \d: must hold all its values; got masked values\. Fill it",
+    ),
     "ragged rows": ([{"pixel_values": [[1, 2], [3]]}], r"input 0: must be an array"),
     "a picture that is a set": ([{"image": {1, 2}}], r"must be a tensor, an array or a picture; got set"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -229,3 +230,26 @@ def test_a_file_that_was_changed_within_a_second_is_the_file_that_runs(
         os.utime(file, (1e9, 1e9))
         scores.append(load_model(f"{file}:build").module(torch.ones(1, 4))[0, 0].item())
     assert scores == [8.0, 12.0]
+
+
+@pytest.mark.parametrize("edit", [("return x", "return -x"), ("return 1 + 0 * y", "return 2 + 0 * y")])
+def test_a_file_that_was_edited_since_it_was_imported_is_not_what_runs(
+    edit: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    file = tmp_path / "edited_since.py"
+    text = "from torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n        return x\n"
+    text += "def beside(y):\n    return 1 + 0 * y\n"
+    file.write_text(text)
+    imported = importlib.import_module("edited_since")
+    monkeypatch.setitem(sys.modules, "edited_since", imported)
+    before = model_digest(imported.Net())
+    file.write_text(text.replace(*edit))
+    old = model_digest(imported.Net())
+    importlib.invalidate_caches()
+    new = model_digest(importlib.reload(imported).Net())
+    assert changes(old, new) == "model code"  # the next process runs the new one
+    assert changes(new, before) == "model code"
+    file.write_text(text)
+    assert model_digest(importlib.reload(imported).Net()) == before

@@ -75,8 +75,9 @@ def unfrozen_norm() -> nn.Module:
         (Call(lambda s: s[:8]), r"shape \(16, 4\); got \(8, 4\)"),
         (Call(lambda s: s * float("nan")), r"finite scores; got NaN or infinite.*`mean` and `std`"),
         (Call(lambda s: s / 0.0), r"finite scores"),
+        (Call(lambda s: s.to_sparse()), r"shape \(16, 4\); got torch\.sparse_coo"),
     ],
-    ids=["training", "no-stats", "mean", "dropout", "random", "classes", "rows", "nan", "inf"],
+    ids=["training", "no-stats", "mean", "dropout", "random", "classes", "rows", "nan", "inf", "sparse"],
 )
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_what_cannot_be_certified_is_refused(module: nn.Module, message: str, precision: str) -> None:

@@ -208,6 +208,9 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         x = _array(where, x)
     if not isinstance(x, Tensor | np.ndarray):
         raise DataError(where, "must be a tensor, an array or a picture", type(x).__name__, "Convert it.")
+    if (missing := _without_values(x)) is not None:
+        remedy = "Fill it (x.filled(0)), or make it dense (x.to_dense())."
+        raise DataError(where, "must hold all its values", missing, remedy)
     values = tensor_of(x) if isinstance(x, np.ndarray) and x.dtype.kind in "uif" else x
     if not isinstance(values, Tensor) or not (values.dtype == torch.uint8 or values.is_floating_point()):
         rule = "must be uint8 (0 to 255) or floating (0 to 1)"
@@ -216,6 +219,15 @@ def pixels(where: str, x: Any, range: str | None = None) -> Tensor:
         return values.detach().clone() if values is x else values
     refuse_range(where, range)
     return values.float() / 255
+
+
+def _without_values(x: Tensor | np.ndarray[Any, Any]) -> str | None:
+    """What holds its values elsewhere, or hides them."""
+    if isinstance(x, np.ndarray):
+        return "masked values" if np.any(getattr(x, "mask", False)) else None
+    if x.is_meta:
+        return "meta"
+    return None if x.layout == torch.strided else str(x.layout).removeprefix("torch.")
 
 
 def _array(where: str, values: list[Any]) -> np.ndarray[Any, Any]:

@@ -7,9 +7,9 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -96,9 +96,51 @@ def source_of(thing: Any) -> bytes | None:
     if _installed(file.resolve()):
         return None
     try:
-        return hashed([file.read_bytes()]).encode()
+        content = file.read_bytes()
     except OSError:  # a notebook's cell, an interpreter's line
         return _bytecode(thing)
+    # A file that was edited since does not hold what runs here, and will hold what runs in the next process.
+    return hashed([content]).encode() if _is_what_runs(thing, file.resolve(), content) else _bytecode(thing)
+
+
+def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
+    """Whether functions that came from a file are still those that it holds: of a class or function, and of its module.
+
+    A file that is named is read anew where it is loaded.
+    """
+    if isinstance(thing, Path):
+        return True
+    module = sys.modules.get(str(getattr(thing, "__module__", "")))
+    place = getattr(module, "__file__", None)
+    there = vars(module).values() if place is not None and Path(place).resolve() == file else ()
+    beside = [one for one in there if isinstance(one, type | FunctionType) and one.__module__ == thing.__module__]
+    each = [
+        value for one in (thing, *beside) for value in (one, *(vars(one).values() if isinstance(one, type) else ()))
+    ]
+    functions: list[Any] = [one for one in each if isinstance(one, FunctionType | staticmethod | classmethod)]
+    bare = [inspect.unwrap(getattr(one, "__func__", one)) for one in functions]
+    codes = {one.__code__ for one in bare if isinstance(one, FunctionType)}
+    names = {name for name in {code.co_filename for code in codes} if Path(name).resolve() == file}
+    return {_fingerprint(code) for code in codes if code.co_filename in names} <= _codes_in(content)
+
+
+@lru_cache(maxsize=64)
+def _codes_in(content: bytes) -> frozenset[tuple[int, str]]:
+    """All functions of a source; none where it cannot be compiled."""
+    try:
+        waiting, found = [compile(content, "", "exec", dont_inherit=True)], set[tuple[int, str]]()
+    except (SyntaxError, ValueError):
+        return frozenset()
+    while waiting:
+        code = waiting.pop()
+        found.add(_fingerprint(code))
+        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _fingerprint(code: CodeType) -> tuple[int, str]:
+    return code.co_firstlineno, hashed(line.encode("utf-8", "surrogatepass") for line in _lines(code))
 
 
 def _bytecode(thing: Any) -> bytes:

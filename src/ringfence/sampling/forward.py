@@ -80,8 +80,8 @@ class Forward:
 
     def _of_one_shape(self, scores: Tensor, work: Tensor | int, rows: int) -> Scored:
         """The answer as (B, lanes, K) in float32; the host knows shapes, so that nothing waits for the device."""
-        if not isinstance(scores, Tensor):
-            raise self._unlike(type(scores).__name__, rows)
+        if not isinstance(scores, Tensor) or scores.layout != torch.strided:
+            raise self._unlike(scores.layout if isinstance(scores, Tensor) else type(scores).__name__, rows)
         every = scores.unsqueeze(1) if scores.dim() == 2 else scores
         if every.dim() != 3 or (len(every), every.shape[2]) != (rows, self.num_classes):
             raise self._unlike(tuple(scores.shape), rows)
