@@ -117,6 +117,9 @@ def test_a_smoothed_core_may_fail_too() -> None:
     told = [(one.alpha, one.sound) for core in (component(), replace(proved, alpha=0.25), replace(proved, sound=False))
             for one in compose(proved, {0.5: replace(proved, alpha=0.01)}, core)]  # fmt: skip
     assert told == [(0.011, True), (0.261, True), (0.012, False)]
+    logged = component(radius=np.full(4, 0.5))  # of CERTIFY, and no log says at which alpha
+    (answers,) = compose(proved, {0.5: replace(proved, alpha=0.01)}, logged)
+    assert (answers.alpha, answers.sound) == (None, False)
 
 
 def test_labels_must_be_there_and_agree() -> None:

@@ -7,6 +7,7 @@ falls into four intervals with normal probabilities, and F(x + d) is a function 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from functools import cache
 
@@ -26,7 +27,7 @@ from ringfence.sampling import ForwardPlan
 from ringfence.types import ABSTAIN, BoolArray, FloatArray, IntArray, Tally
 
 RUNS = 50_000
-ALPHA = 0.02
+ALPHA, LARGE = 0.02, 0.5
 EDGE = 0.6
 STRAIGHT = 1.5
 """So far out that the other side of the selector has no probability: the selector is linear, its radius exact."""
@@ -136,6 +137,15 @@ def test_failure_rate_is_at_most_alpha(name: str, place: str, core: int) -> None
     at = PLACES[place]
     prediction, radius = simulate(PROCEDURES[name], at, core, RUNS, seed=len(name) * 100 + len(place) + core)
     assert false_claims(prediction, radius, at, core).sum() <= most_failures(RUNS, ALPHA)
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+def test_failure_rate_is_at_most_a_large_alpha(name: str) -> None:
+    """Where half may fail, what is given away hides little."""
+    procedure = replace(PROCEDURES[name], alpha=LARGE)
+    for place, core in itertools.product(PLACES, (0, 1)):
+        prediction, radius = simulate(procedure, PLACES[place], core, RUNS // 20, seed=len(name) * 100 + len(place))
+        assert false_claims(prediction, radius, PLACES[place], core).sum() <= most_failures(RUNS // 20, LARGE)
 
 
 @pytest.mark.parametrize("name", [name for name in PROCEDURES if "predict" not in name])

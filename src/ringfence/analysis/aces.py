@@ -154,8 +154,9 @@ def _joined(theta: float, label: IntArray, certification: Component, selection: 
     assert selection.radius is not None
     certified = (selection.predict == 1) & (certification.predict != ABSTAIN)
     natural = None
-    # The class of a core that was smoothed itself is known up to its alpha; any other core just says it.
-    parts = (certification, selection) if core.alpha is None else (certification, selection, core)
+    # The class of a core that was smoothed itself, which has radii or an alpha, is known up to that; any other says it.
+    smoothed = core.alpha is not None or core.radius is not None
+    parts = (certification, selection, core) if smoothed else (certification, selection)
     alphas = [part.alpha for part in parts]
     if selection.natural is not None and certification.natural is not None:
         natural = answer(
