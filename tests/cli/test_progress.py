@@ -233,3 +233,12 @@ def test_a_terminal_is_told_what_is_waited_for(
             time.sleep(0.2)
     assert ("loading the model" in written.getvalue()) == told
     assert ("reading 75%, " in written.getvalue()) == told
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_an_attack_moves_before_its_first_radius_is_done(
+    attack: str, call: Any, finished: dict[str, Path], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
+    call("attack", finished["fixed"], "--limit", 2, "--steps", 4, "--attack", attack, "--radii", "0.1")
+    assert any(line.startswith(("attacking at the radii: 50%", "attacking at the radii: 40%")) for line in lines)
