@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import nullcontext
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -242,3 +243,24 @@ def test_an_attack_moves_before_its_first_radius_is_done(
     monkeypatch.setattr(progress, "MOMENT", 0.0)
     call("attack", finished["fixed"], "--limit", 2, "--steps", 4, "--attack", attack, "--radii", "0.1")
     assert any(line.startswith(("attacking at the radii: 50%", "attacking at the radii: 40%")) for line in lines)
+
+
+def test_nothing_turns_while_a_shell_completes_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setenv(progress.COMPLETING, "complete_bash")
+    written = StringIO()
+    monkeypatch.setattr(progress, "remarks", Console(file=written, force_terminal=True, width=80))
+    with progress.show_waiting("loading libraries"):
+        time.sleep(0.3)
+    assert written.getvalue() == ""
+
+
+def test_a_terminal_is_told_that_training_loads_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "_meter", lambda quiet: nullcontext(lambda *told, **more: shown.append(told[:3])))
+    with show_training(training_of(1), quiet=False) as report:
+        assert shown == [("training", 0, 1)]
+        report(0, status(3))
+        report(0, status(4))
+    assert [one[0] for one in shown[1:]] == ["training", "member 0", "member 0"], "gone with the first step"
