@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from io import StringIO
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -226,12 +225,50 @@ def test_a_terminal_is_told_what_is_waited_for(
 ) -> None:
     monkeypatch.setattr(progress, "is_terminal", lambda: terminal)
     monkeypatch.setattr(progress, "is_quiet", lambda: quiet)
-    written = StringIO()
-    monkeypatch.setattr(progress, "remarks", Console(file=written, force_terminal=True, width=80))
     monkeypatch.setattr(progress, "MOMENT", 0.0)
+    shown = words_of_spinners(monkeypatch)
     with progress.show_waiting("loading the model"):
-        time.sleep(0.3)  # a spinner turns
-        for _ in followed(range(4), "reading"):
-            time.sleep(0.2)
-    assert ("loading the model" in written.getvalue()) == told
-    assert ("reading 75%, " in written.getvalue()) == told
+        list(followed(range(2), "reading"))
+    assert [one.partition(",")[0] for one in shown] == (
+        ["loading the model", "loading the model", "reading 50%", "loading the model"] if told else []
+    )
+
+
+def words_of_spinners(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said beside spinners, as it comes."""
+    shown: list[str] = []
+
+    def status(words: str) -> Any:
+        shown.append(words)
+        return nullcontext(SimpleNamespace(update=shown.append))
+
+    monkeypatch.setattr(progress, "remarks", SimpleNamespace(status=status))
+    return shown
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_an_attack_moves_before_its_first_radius_is_done(
+    attack: str, call: Any, finished: dict[str, Path], lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "MOMENT", 0.0)
+    call("attack", finished["fixed"], "--limit", 2, "--steps", 4, "--attack", attack, "--radii", "0.1")
+    assert any(line.startswith(("attacking at the radii: 50%", "attacking at the radii: 40%")) for line in lines)
+
+
+def test_nothing_turns_while_a_shell_completes_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setenv(progress.COMPLETING, "complete_bash")
+    shown = words_of_spinners(monkeypatch)
+    with progress.show_waiting("loading libraries"):
+        assert shown == []
+
+
+def test_a_terminal_is_told_that_training_loads_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "_meter", lambda quiet: nullcontext(lambda *told, **more: shown.append(told[:3])))
+    with show_training(training_of(1), quiet=False) as report:
+        assert shown == [("training", 0, 1)]
+        report(0, status(3))
+        report(0, status(4))
+    assert [one[0] for one in shown[1:]] == ["training", "member 0", "member 0"], "gone with the first step"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -247,3 +248,5 @@ def test_plan_warns_of_what_cannot_be_reached(call: Call) -> None:
 def test_plan_measures_the_model(call: Call) -> None:
     answer = document(call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7, "--json"))
     assert answer["most_seconds"] == pytest.approx(110_100 * 7 / answer["forwards_per_second"])
+    text = call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7).stdout
+    assert re.search(r"time +at most [\d.]+ (s|min|h) for 7 inputs, [\d.]+ (s|min|h) if all are easy", text)

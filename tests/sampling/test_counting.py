@@ -118,6 +118,7 @@ def test_what_does_not_fit_is_told_in_pictures_not_in_convolutions(
         (nn.BatchNorm1d(7), (9,), r"for inputs of 7 numbers where 9 come\. Give 7, or a network for 9"),
         (nn.Linear(7, 2), (9,), r"for inputs of 7 numbers where 9 come\. Give 7, or a network for 9"),
         (nn.BatchNorm1d(9, track_running_stats=False), (9,), r"takes statistics .* running statistics"),
+        (nn.LayerNorm(5), (8, 8), r"Of a single picture x give x\[None\], a batch of one"),
         (nn.LayerNorm(5), (3, 8, 8), r"normalized_shape.*net\.eval\(\)\(torch\.rand\(1, 3, 8, 8\)\) must work"),
     ],
 )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import LOGITS, Kinds, kinds_of, log_probabilities
 from ringfence.errors import ArgumentError
 from ringfence.noise import Gaussian
+from ringfence.progress import followed
 
 Scores = Callable[[Tensor], Tensor]
 """A batch (rows, *shape) -> scores (rows, K)."""
@@ -158,7 +159,7 @@ class Pgd(Attack):
     def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """Ascend, project, repeat."""
         delta = torch.zeros_like(x)
-        for _ in range(self.steps):
+        for _ in followed(range(self.steps), "attacking"):
             gradient, _ = look(x + delta)
             delta = self.project(x, delta + 2 * eps / self.steps * unit(gradient), eps)
         return delta
@@ -180,7 +181,7 @@ class PgdL1(Attack):
     def perturb(self, look: Look, x: Tensor, y: Tensor, eps: Tensor | float) -> Tensor:
         """Ascend, project, repeat; coordinates at the edge of the box that would leave it stay where they are."""
         delta, moved = torch.zeros_like(x), max(1, round(self.share * x[0].numel()))
-        for _ in range(self.steps):
+        for _ in followed(range(self.steps), "attacking"):
             gradient, _ = look(x + delta)
             if self.box:
                 outward = ((x + delta >= 1) & (gradient > 0)) | ((x + delta <= 0) & (gradient < 0))
@@ -212,7 +213,7 @@ class Ddn(Attack):
         column = norms(x)
         shortest = torch.full_like(column, math.inf)
         radius = torch.ones_like(column).minimum(torch.as_tensor(eps, device=x.device, dtype=x.dtype))
-        for step in range(self.steps + 1):
+        for step in followed(range(self.steps + 1), "attacking"):
             gradient, predicted = look(x + delta)
             fooled = (predicted != y).view_as(column)
             better = fooled & (norms(delta) < shortest)

@@ -247,6 +247,8 @@ def _context() -> Any:
 def is_quiet() -> bool:
     """Whether the command that runs was asked to tell nothing on its way."""
     context = _context()
+    if context and not context.params:  # its words are not read yet
+        return "--quiet" in sys.argv
     return bool(context and context.params.get("quiet"))
 
 

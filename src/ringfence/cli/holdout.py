@@ -116,7 +116,8 @@ def rank_command(
 ) -> None:
     """Order members by accuracy on noisy hold-out inputs, best first; by default inputs 1, 21, 41, ..."""
     with friendly():
-        from ringfence.analysis.holdout import rank
+        with show_waiting("loading libraries"):
+            from ringfence.analysis.holdout import rank
 
         scores, specs = choice.scores(draws), choice.specs
         ranked = rank(scores)
@@ -156,7 +157,8 @@ def weights_command(
 ) -> None:
     """Learn the members' weights on noisy hold-out inputs: by gradient descent and by grid search (SWEEN)."""
     with friendly():
-        from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
+        with show_waiting("loading libraries"):
+            from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
 
         if on not in ("logits", "softmax"):
             raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ringfence.bars import in_words
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.derived import given_settings
@@ -87,5 +88,7 @@ def _print(answer: dict[str, Any], inputs: int) -> None:
         told[f"  if p_A = {p}"] = f"{draws:,.0f} expected{mark}"
     if "most_seconds" in answer:
         told["rate"] = f"{answer['forwards_per_second']:,.0f} forwards/s at batch {answer['batch']}"
-        told["time"] = f"at most {answer['most_seconds']:,.0f} s for {inputs} inputs"
+        least = min(answer.get("expected_draws_at_p", {}).values(), default=0) * inputs / answer["forwards_per_second"]
+        easy = f", {in_words(least)} if all are easy" if least else ""
+        told["time"] = f"at most {in_words(answer['most_seconds'])} for {inputs} inputs{easy}"
     say_facts(told)

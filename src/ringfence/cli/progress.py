@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ringfence.training.checkpoints import Status
     from ringfence.training.run import TrainingRun
 
+COMPLETING = "_RINGFENCE_COMPLETE"
+"""In the environment while a shell asks what a word may become."""
 LINE_SECONDS = 10.0
 WIDE = 80
 """Columns from which on there is room for a long bar."""
@@ -51,7 +54,7 @@ def _meter(shown: bool = True) -> Iterator[Meter]:
 @contextmanager
 def show_waiting(doing: str) -> Iterator[None]:
     """Say on a terminal what takes seconds before there is anything else to tell; loops in it tell how far they are."""
-    if is_quiet() or is_check() or not is_terminal():
+    if is_quiet() or is_check() or COMPLETING in os.environ or not is_terminal():
         yield
         return
     left = _left()
@@ -160,11 +163,15 @@ def show_training(run: TrainingRun, at_once: int = 1, named: str = "") -> Iterat
     named: what their names begin with, where other trainings are told of in the same place.
     """
     begun: set[int] = set()
-    takes = 0.0
+    takes, before = 0.0, f"{named}training"
     with meter() as show:
+        if is_terminal():
+            show(before, 0, 1, "loading the data")
 
         def report(training: int, status: Status) -> None:
             nonlocal takes
+            if not begun and is_terminal():
+                show(before, 1, 1, "")
             name = named + ("ensemble" if run.job.objective.grouping == "together" else f"member {training}")
             # The first and the last line of a training are always told.
             now = training not in begun or status.epoch == status.epochs

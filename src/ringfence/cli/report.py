@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results
 from ringfence.cli.derived import grouped
+from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import metrics_table
 
 Named = Annotated[
@@ -53,15 +54,16 @@ def write_report(
     in_norm: InNorm | None = None,
 ) -> dict[str, Any]:
     """Write the page, and say what is in it; shown: also as a table, with what there is to remark."""
-    from ringfence.report import need
-    from ringfence.report.page import report_page
-    from ringfence.report.reading import load, read_names
-    from ringfence.report.rendering import check_page, write
+    with show_waiting("reading the runs"):
+        from ringfence.report import need
+        from ringfence.report.page import report_page
+        from ringfence.report.reading import load, read_names
+        from ringfence.report.rendering import check_page, write
 
-    check_page(out)
-    need("vl_convert")  # before anything is read: what is missing is told at once
-    names = None if class_names is None else read_names(class_names)
-    material = load(paths, shown=in_norm)
+        check_page(out)
+        need("vl_convert")  # before anything is read: what is missing is told at once
+        names = None if class_names is None else read_names(class_names)
+        material = load(paths, shown=in_norm)
     page = report_page(material, title, names).encode()
     write(out, page)
     found = [lane.metrics for lane in material.lanes]

@@ -28,9 +28,10 @@ class TrainCommand(DerivedCommand):
 
     def derived(self) -> list[Parameter]:
         """Every field as typer makes options of parameters."""
-        from ringfence.settings import settings_of
-        from ringfence.training.job import Schedule
-        from ringfence.training.options import job_options, named_options, objective_options
+        with show_waiting("loading libraries"):  # with torch, whose objectives they are
+            from ringfence.settings import settings_of
+            from ringfence.training.job import Schedule
+            from ringfence.training.options import job_options, named_options, objective_options
 
         rates = [one.option for one in settings_of(Schedule).values()]
         found = [parameter(name, str, f"--{name}", help=help) for name, help in named_options().items()]

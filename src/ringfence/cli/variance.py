@@ -10,7 +10,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
 from ringfence.cli.derived import grouped
 from ringfence.cli.holdout import FirstInputs
-from ringfence.cli.progress import show_progress
+from ringfence.cli.progress import show_progress, show_waiting
 from ringfence.cli.tables import table
 from ringfence.errors import ArgumentError
 
@@ -31,13 +31,14 @@ def variance_command(
 ) -> None:
     """Predict margin variance, success probability and radius of soft votes of k members, then certify and compare."""
     with friendly():
-        from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
-        from ringfence.certifying import certify
-        from ringfence.classifiers import Lanes
-        from ringfence.mechanisms import one_sided_for
-        from ringfence.procedures import Fixed
-        from ringfence.sampling import check_seed
-        from ringfence.work import Execution
+        with show_waiting("loading libraries"):
+            from ringfence.analysis.variance_check import VarianceCheck, certified_sizes
+            from ringfence.certifying import certify
+            from ringfence.classifiers import Lanes
+            from ringfence.mechanisms import one_sided_for
+            from ringfence.procedures import Fixed
+            from ringfence.sampling import check_seed
+            from ringfence.work import Execution
 
         count = len(choice.specs)
         if count < 2:
@@ -85,8 +86,9 @@ def conditions_command(
 ) -> None:
     """Say where votes of the members are robust by the conditions of Yang et al. 2022: a diagnostic, no certificate."""
     with friendly():
-        from ringfence.analysis.conditions import check_positive, judge, summary
-        from ringfence.sampling import check_seed
+        with show_waiting("loading libraries"):
+            from ringfence.analysis.conditions import check_positive, judge, summary
+            from ringfence.sampling import check_seed
 
         check_seed(choice.seed)
         check_positive("--radius", radius)

@@ -88,4 +88,6 @@ def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
         remedy = "Give `size`, the pixels it was trained on, or write resized(MODEL, size=...)."
         return f"a network with a layer for {wanted} numbers where pictures of this size give {given}", remedy
     remedy = f"Give inputs of the shape that it was made for: net.eval()(torch.rand{tuple(shape)}) must work."
+    if len(shape) == 3:  # a batch of pictures without channels, or the channels of one picture
+        remedy = f"Of a single picture x give x[None], a batch of one. {remedy}"
     return f"{type(error).__name__}: {told}", remedy
