@@ -266,7 +266,7 @@ def test_nothing_turns_while_a_shell_completes_a_word(monkeypatch: pytest.Monkey
 def test_a_terminal_is_told_that_training_loads_its_data(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[Any, ...]] = []
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
-    monkeypatch.setattr(progress, "_meter", lambda: nullcontext(lambda *told, **more: shown.append(told[:3])))
+    monkeypatch.setattr(progress, "_meter", lambda _: nullcontext(lambda *told, **more: shown.append(told[:3])))
     with show_training(training_of(1)) as report:
         assert shown == [("training", 0, 1)]
         report(0, status(3))
