@@ -55,7 +55,7 @@ def stream() -> torch.Generator:
 
 
 def draws() -> Tensor:
-    return torch.randn((COPIES, INPUTS, 1, 2, 2), generator=stream()) * SIGMA
+    return torch.randn((COPIES, INPUTS, 1, 2, 2), generator=stream(), dtype=torch.float32) * SIGMA
 
 
 def measured(objective: Objective, member: nn.Module, soft: Tensor | None = None) -> Tensor:
@@ -97,7 +97,7 @@ def attacked(member: Modes, x: Tensor, q: Tensor, start: Tensor, eps: float, ste
 def catrs(member: Modes, soft: Tensor, weight: float, eps: float, steps: int) -> tuple[Tensor, list[int]]:
     x, y = batch()
     noise, generator = draws(), stream()
-    torch.randn(noise.shape, generator=generator)
+    torch.randn(noise.shape, generator=generator, dtype=torch.float32)
     tried = torch.rand((COPIES, INPUTS), generator=generator)
     total, chosen = torch.zeros(()), []
     for b in range(INPUTS):

@@ -57,7 +57,7 @@ def batch() -> tuple[Tensor, Tensor]:
 def draws(copies: int) -> Tensor:
     """The noise the objective will see: (m, B, 1, 2, 2)."""
     x, _ = batch()
-    return torch.randn((copies, *x.shape), generator=torch.Generator().manual_seed(9)) * SIGMA
+    return torch.randn((copies, *x.shape), generator=torch.Generator().manual_seed(9), dtype=torch.float32) * SIGMA
 
 
 def measured(objective: Objective, members: Sequence[Net], noise: TrainingNoise | None = None):
@@ -164,8 +164,8 @@ def test_macer_counts_right_inputs_with_a_small_gap() -> None:
 
 
 def test_macer_leaves_out_saturated_inputs_without_breaking_gradients() -> None:
-    member = net(3, scale=60.0)  # softmax exactly 0 and 1: the gap is infinite
-    found = measured(Macer(copies=3), [member])
+    member = net(3, scale=6000.0)  # softmax exactly 0 and 1, and of all copies alike: the gap is infinite
+    found = measured(Macer(copies=3), [member], noise=TrainingNoise(1e-9))
     gradients = torch.autograd.grad(found.total, list(member.parameters()))
     assert found.terms["radius"] == 0
     assert all(torch.isfinite(one).all() for one in gradients)
@@ -249,10 +249,10 @@ def test_smoothadv_leaves_parameters_trainable_and_the_mode_as_it_was() -> None:
 
 @pytest.mark.parametrize("mix_steps", [0, 1])
 def test_smoothmix_mixes_towards_the_adversary_and_uniform_confidence(mix_steps: int) -> None:
-    member, noise = net(6), draws(2)
+    member, noise = good(6), draws(2)
     x, y = batch()
     generator = torch.Generator().manual_seed(9)
-    torch.randn((2, *x.shape), generator=generator)
+    torch.randn((2, *x.shape), generator=generator, dtype=torch.float32)
     lengths = 0.5 * torch.rand(INPUTS, generator=generator)
 
     def reference() -> Tensor:
