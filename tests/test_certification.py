@@ -357,6 +357,7 @@ LAUGHS = "seed: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
         ("a.yaml", "noise: {sigma: 0.5}\nnoise: {sigma: 1.0}\n", "the key 'noise' stands twice"),
         ("a.yaml", "noise: {sigma: 0.5}\nprocedure: {alpha: 0.001, n: 9, alpha: 0.4}\n", "'alpha' stands twice"),
         ("a.json", '{"noise": {"sigma": 0.5, "sigma": 1.0}}', "the key 'sigma' stands twice"),
+        ("a.yaml", "noise: &n {sigma: 0.5}\nprocedure: {<<: *n}\n", "<< is not followed: write out"),
         ("a.yaml", LAUGHS, "must hold at most 50,000 values"),
         ("a.yaml", "noise: {sigma: 0.5}\nclassifier: &c {soft: [*c, *c]}\n", "must hold at most 50,000 values"),
         ("a.yaml", "noise: &n {sigma: 0.5}\nprocedure: {<<: *n}\n", "must be a readable YAML or JSON file"),

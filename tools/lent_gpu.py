@@ -18,7 +18,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -188,8 +187,7 @@ def gathered(planned: Sequence[Step], words: Sequence[str]) -> Sequence[Step]:
 
 def whole() -> None:
     """All files of the repository."""
-    with suppress(SystemExit):  # where it never was otherwise
-        program("git", "sparse-checkout", "disable")
+    program("git", "sparse-checkout", "disable")
 
 
 def packings(out: Path) -> list[Path]:

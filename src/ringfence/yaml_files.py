@@ -30,6 +30,10 @@ class EachOnce(yaml.SafeLoader):  # type: ignore[misc]
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Never."""
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                told = "<< is not followed: write out what it would merge"
+                raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
 
 
 def too_many(found: Any) -> bool:

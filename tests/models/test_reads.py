@@ -123,6 +123,63 @@ def test_what_it_does_not_read_is_not(kind: str) -> None:
     assert model_digest(ALIKE[kind](), structured=True) == model_digest(cell(), structured=True)
 
 
+WRITTEN = {
+    "an attribute of its class": ("pass", "Net.calls += 1"),
+    "an attribute by another name": ("pass", "type(self).calls += len(x)"),
+    "an entry": ("there = {'calls': 0}", "there['calls'] += 1"),
+    "a cache": ("there = {}", "x = x * there.setdefault('calls', torch.ones(2))"),
+    "an option": ("there = Namespace(calls=0)", "there.calls += 1"),
+    "a list of numbers": ("there = [0.0]", "there.append(float(x.sum()))"),
+    "an array": ("there = np.zeros(3)", "there[:2] += 1"),
+    "a tensor": ("there = torch.zeros(3)", "there.add_(1)"),
+    "a variable, by a function": (
+        "there = 0\ndef note():\n    global there\n    there += 1",
+        "note(); x = x + 0 * there",
+    ),
+    "a list, by a function": ("there = []\ndef note():\n    there.append(1)", "note(); x = x[len(there) * 0:]"),
+    "an object": ("there = Meter()", "there.update(len(x))"),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_what_the_code_writes_itself_is_not(kind: str) -> None:
+    beside, done = WRITTEN[kind]
+    meter = "class Meter:\n    calls = 0\n    def __init__(self):\n        self.all = []\n"
+    meter += "    def update(self, n):\n        self.calls += n\n        self.all.append(n)\n"
+    net = f"class Net(nn.Module):\n    calls = 0\n    def forward(self, x):\n        {done}\n        return x\n"
+    made = cell(f"import torch\nimport numpy as np\nfrom torch import nn\n{meter}{beside}\n{net}", Namespace=Namespace)
+    before = model_digest(made, structured=True)
+    for _ in range(2):
+        made(torch.ones(4, 2))
+    assert model_digest(made, structured=True) == before
+
+
+STRANGE: dict[str, Callable[[], Tensor]] = {
+    "sparse": lambda: torch.eye(2).to_sparse(),
+    "without values": lambda: torch.ones(2, device="meta"),
+    "conjugated": lambda: torch.ones(2, dtype=torch.complex64).conj(),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGE)
+def test_variables_may_be_tensors_of_every_kind(kind: str) -> None:
+    assert read_by(cell(shift=STRANGE[kind]())) == read_by(cell(shift=STRANGE[kind]()))
+
+
+def test_long_chains_of_functions_are_followed() -> None:
+    chain = "".join(f"def f{place}(x):\n    return f{place + 1}(x)\n" for place in range(1500))
+    text = f"{CELL.replace('return deeper(x)', 'return f0(x)')}{chain}def f1500(x):\n    return deeper(x)\n"
+    assert read_by(cell(text)) != read_by(cell(text.replace("    return x\n", "    return -x\n")))
+
+
+def test_places_on_this_machine_are_no_part_of_a_network() -> None:
+    text = CELL.replace("return deeper(x)", "return deeper(x, __file__, folder)").replace(
+        "deeper(x):", "deeper(x, *named):"
+    )
+    here, there = (read_by(cell(text, __file__=f"/{one}/a.py", folder=f"/{one}")) for one in ("here", "there"))
+    assert here == there
+
+
 @pytest.mark.parametrize("decorated", [False, True])
 def test_variables_around_a_class_are_covered(decorated: bool) -> None:
     plus, again, minus = (model_digest(around(sign, decorated), structured=True) for sign in (1.0, 1.0, -1.0))

@@ -181,6 +181,19 @@ def test_weights_come_from_history_by_their_hash_alone(
     assert work.adopted(job)  # so that nobody keeps it anew
 
 
+def test_files_that_git_cannot_bring_back_end_it(lent: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lent, "ROOT", tmp_path)
+    git("init", "-q", cwd=tmp_path)
+    (tmp_path / "kept").touch()
+    git("add", "-A", cwd=tmp_path)
+    git("commit", "-q", "-m", "in", cwd=tmp_path)
+    lent.whole()  # nothing was left out
+    git("sparse-checkout", "set", "--no-cone", "/*", "!/kept", cwd=tmp_path)
+    (tmp_path / ".git" / "index.lock").touch()
+    with pytest.raises(SystemExit):  # else everything in results/ and zoo/ would count as gone
+        lent.whole()
+
+
 def git(*words: str, cwd: Path) -> str:
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     return subprocess.run(["git", *who, *words], cwd=cwd, check=True, capture_output=True, text=True).stdout

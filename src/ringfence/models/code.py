@@ -174,6 +174,12 @@ def is_installed(kind: type) -> bool:
         return kind.__module__ in sys.modules
 
 
+def is_theirs(function: FunctionType) -> bool:
+    """Whether a function's own code, not what it wraps, is the user's."""
+    ours = str(function.__module__).partition(".")[0] == PACKAGE
+    return not ours and not _installed(Path(function.__code__.co_filename).resolve())
+
+
 @cache
 def _places() -> tuple[Path, ...]:
     named = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dis
+import os
 from argparse import Namespace
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper, partial
-from pathlib import Path
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ringfence.digests import hashed
-from ringfence.models.code import is_installed, source_of, things
+from ringfence.models.code import is_installed, is_theirs, source_of, things
 from ringfence.models.structure import closed_over, entries, is_plain, value_lines
 
 DEVICES = ("cpu", "cuda", "mps")
@@ -27,7 +27,7 @@ def read_by(module: nn.Module) -> str | None:
     of the functions it calls; None where there are none.
 
     Followed are names that stand in the code, from ``forward``, hooks and functions among attributes on. What the code
-    assigns itself, a counter say, is left out, and so are lists of objects, in which programs collect what passes.
+    sets or fills itself is left out, a counter or a cache, and so are lists of objects and places on this machine.
     """
     found = _Reached(module)
     lines = sorted(set(found.lines()))
@@ -44,6 +44,8 @@ class _Reached:
         self.looked_at: set[type] = set()
         self.named: dict[int, FunctionType] = {}  # functions found by a variable: in no class and under no attribute
         self.words = {"forward", "__call__"}
+        self.written: set[tuple[str, str]] = set()
+        self.told: dict[int, tuple[bytes, ...]] = {}
         for thing in things(module):
             self._meet(thing)
         before = -1
@@ -52,48 +54,69 @@ class _Reached:
                 for word in self.words & vars(kind).keys():
                     self._meet(vars(kind)[word])
 
-    def _meet(self, thing: Any) -> FunctionType | None:
-        """Take in a function or a class, or that of an object; what is installed has nothing of the user's."""
-        thing = _function_in(thing)
-        if isinstance(thing, FunctionType):
-            if id(thing) not in self.functions and source_of(thing) is not None:
+    def _meet(self, thing: Any) -> None:
+        """Take in a function or a class, or that of an object, and what it names; what is installed has nothing of the
+        user's but what it wraps."""
+        waiting, named = [thing], set[int]()
+        while waiting:
+            thing = _function_in(waiting.pop())
+            if not isinstance(thing, FunctionType):
+                self._meet_kind(thing if isinstance(thing, type) else type(thing))
+            elif id(thing) not in self.functions and is_theirs(thing):
                 self.functions[id(thing)] = thing
                 self.words |= set(_words(thing.__code__))
-                for value in (*_variables(thing).values(), getattr(thing, "__wrapped__", None)):
-                    if (function := self._meet(value)) is not None:
-                        self.named[id(function)] = function
-            return self.functions.get(id(thing))
-        kind = thing if isinstance(thing, type) else type(thing)
+                self.written |= set(_written(thing.__code__))
+                found = [
+                    _function_in(one) for one in (*_variables(thing).values(), getattr(thing, "__wrapped__", None))
+                ]
+                named |= {id(one) for one in found}
+                waiting += found
+            elif hasattr(thing, "__wrapped__") and id(thing) not in self.functions:
+                waiting.append(thing.__wrapped__)
+        self.named |= {one: self.functions[one] for one in named if one in self.functions}
+
+    def _meet_kind(self, kind: type) -> None:
         if kind not in self.looked_at:
             self.looked_at.add(kind)  # a deep network has a few classes in many layers
             self.kinds |= {} if kind.__module__ == "builtins" or is_installed(kind) else {id(kind): kind}
-        return None
 
     def lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
         """(where, what) is read there."""
         for function in self.named.values():
             code = function.__code__
-            line = code.co_firstlineno if Path(code.co_filename).is_file() else 0  # its file may define it again
+            line = code.co_firstlineno if os.path.isfile(code.co_filename) else 0  # its file may define it again
             yield function.__qualname__, (source_of(function) or b"", str(line).encode())
         for function in self.functions.values():
             for name, value in _variables(function).items():
-                yield from self._value(f"{function.__module__}.{function.__qualname__}: {name}", value)
+                if not self._is_written(VARIABLE, name, value):
+                    yield from self._value(f"{function.__module__}.{function.__qualname__}: {name}", value)
         for kind in self.kinds.values():
             for word in self.words & vars(kind).keys():
-                if not word.startswith("__"):
+                if not (word.startswith("__") or self._is_written(ATTRIBUTE, word, vars(kind)[word])):
                     yield from self._value(f"{kind.__qualname__}.{word}", vars(kind)[word])
+
+    def _is_written(self, what: str, name: str, value: Any) -> bool:
+        """Whether the code sets it, or fills it: a counter, a cache, a list of what passed."""
+        filled = (FILLED + what, name) in self.written
+        return (what, name) in self.written or (filled and isinstance(value, list | dict | torch.Tensor | np.ndarray))
 
     def _value(self, where: str, value: Any) -> Iterator[tuple[str, tuple[bytes, ...]]]:
         """Numbers, words, arrays and networks; of mappings and objects what the code names."""
-        place = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith(DEVICES))
+        place = isinstance(value, torch.device) or (
+            isinstance(value, str) and (value.startswith(DEVICES) or os.path.isabs(value))
+        )
         if place or value is None or (isinstance(value, list) and not value):
             return
         if is_plain(value) or isinstance(value, torch.Tensor | np.ndarray | np.generic | nn.Module):
-            if told := tuple(value_lines(where, value, set(self.seen))):
+            if id(value) not in self.told:  # large ones may be read in many places
+                lines = list(value_lines("", value, set(self.seen)))
+                self.told[id(value)] = (hashed(lines).encode(),) if lines else ()
+            if told := self.told[id(value)]:
                 yield where, told
         elif isinstance(value, dict | Namespace | SimpleNamespace) or type(value) in self.kinds.values():
             for name, one in entries(value).items():
-                if name in self.words and (is_plain(one) or isinstance(one, torch.Tensor | np.ndarray)):
+                named = name in self.words and not self._is_written(ATTRIBUTE, name, one)
+                if named and (is_plain(one) or isinstance(one, torch.Tensor | np.ndarray)):
                     yield from self._value(f"{where}.{name}", one)
 
 
@@ -113,10 +136,33 @@ def _variables(function: FunctionType) -> dict[str, Any]:
     read, assigned = (set(_used(function.__code__, how)) for how in ("LOAD_GLOBAL LOAD_NAME", ASSIGNED))
     there = {name: function.__globals__[name] for name in read if name in function.__globals__}
     both = {**there, **closed_over(function)}
-    return {name: both[name] for name in sorted(both) if name not in assigned}
+    return {name: both[name] for name in sorted(both) if name not in assigned and not name.startswith("__")}
 
 
 ASSIGNED = "STORE_GLOBAL STORE_NAME STORE_DEREF"
+VARIABLE, ATTRIBUTE, FILLED = "variable", "attribute", "filled "
+FILLING = ("add", "append", "appendleft", "clear", "extend", "fill", "insert", "pop", "popitem", "setdefault", "update")
+"""What lists, mappings and arrays are told that are to change; tensors by a name that ends in _."""
+
+
+def _written(code: CodeType) -> Iterator[tuple[str, str]]:
+    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries."""
+    begun: dict[Any, tuple[str, str]] = {}  # by where an expression begins: the last name in it, of a.b[0] that of b
+    for one in dis.get_instructions(code):
+        begin, name = (one.positions or (None,) * 4)[0:3:2], one.argval
+        asked = one.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        fills = asked and (name in FILLING or (name.endswith("_") and not name.endswith("__")))
+        if (fills or one.opname in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR")) and begin in begun:
+            yield FILLED + begun[begin][0], begun[begin][1]
+        if one.opname == "STORE_ATTR":
+            yield ATTRIBUTE, name
+        elif one.opname == "STORE_GLOBAL" or (one.opname == "STORE_DEREF" and name in code.co_freevars):
+            yield VARIABLE, name
+        elif asked or one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
+            begun[begin] = (ATTRIBUTE if asked else VARIABLE, name)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _written(constant)
 
 
 def _used(code: CodeType, how: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import pickletools
 import re
 from argparse import Namespace
@@ -22,7 +23,7 @@ import torch
 from torch import nn
 
 from ringfence.digests import hashed
-from ringfence.models.code import is_installed
+from ringfence.models.code import is_installed, is_theirs, source_of
 
 _DEEPEST = 6
 """Containers within containers that are looked into."""
@@ -74,8 +75,11 @@ def value_lines(key: str, value: Any, seen: set[int], depth: int = 0, closed: bo
     anyone writes. seen: objects that were looked into; closed: containers and objects are not.
     """
     if isinstance(value, torch.Tensor):
-        yield f"{key}={value.dtype}{tuple(value.shape)}".encode()
-        yield value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield f"{key}={value.dtype}".encode()
+        with suppress(RuntimeError):  # sparse, nested, or without values
+            yield f"{tuple(value.shape)}".encode()
+            there = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+            yield there.reshape(-1).view(torch.uint8).numpy().tobytes()
     elif isinstance(value, np.ndarray | np.generic) and not is_plain(value) and value.dtype != object:
         yield f"{key}={value.dtype}{value.shape}".encode()
         yield value.tobytes()
@@ -155,10 +159,16 @@ def _unnumbered(text: str) -> str:
 
 
 def _place(function: Any) -> str:
-    """Where a function stands in its file, if others may have its name: of lambdas, and of functions in functions."""
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    if code is None or "<" not in function.__qualname__:
+    """Where a function stands in its file, if others may have its name: of lambdas, and of functions in functions.
+
+    Of one without a file what it does, for a notebook's cell has other lines whenever a remark is added.
+    """
+    bare = inspect.unwrap(function)
+    code = getattr(bare, "__code__", None)
+    if code is None or "<" not in function.__qualname__ or not is_theirs(bare):
         return ""
+    if not os.path.isfile(code.co_filename):
+        return f" {source_of(bare)!r}"
     columns = [begin for _, _, begin, end in code.co_positions() if begin is not None and end]
     return f" {code.co_firstlineno}:{min(columns, default=0)}"
 

@@ -201,16 +201,16 @@ def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = No
 
     structured: a program built it, or a library from a name, and only its layers tell how.
     """
-    weights, code = state_digest(module, extra), code_parts(module, factory)
+    weights, code = state_digest(module), code_parts(module, factory)
     if extra:
         code["program"] = hashed([extra])
     if structured:
         code["structure"] = structure(module)
     elif "code" not in code:
-        code[EARLIER] = weights
+        code[EARLIER] = state_digest(module, extra) if extra else weights
     if (read := read_by(module)) is not None:
         code[READ] = read
-    return write_digest({"weights": state_digest(module), **code})
+    return write_digest({"weights": weights, **code})
 
 
 def state_digest(module: nn.Module, extra: bytes = b"") -> str:
