@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-from ringfence.beginning import hear_interrupts, worker_environment
+from ringfence.beginning import hear_interrupts, keep_freed_memory, worker_environment
 from ringfence.signals import leave
 from ringfence.sources import flush_files, read_sources
 
@@ -184,6 +184,7 @@ def main() -> None:
     """Import what workers need, then fork them."""
     asked = socket.socket(fileno=int(sys.argv[1]))
     read_sources()
+    keep_freed_memory()
     for name in (*NEEDED, *(one for one in USEFUL if find_spec(one))):
         with suppress(Exception):  # a worker that needs it says what is wrong
             import_module(name)

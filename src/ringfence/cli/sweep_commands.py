@@ -11,6 +11,7 @@ from typing import Any, final
 
 import typer
 
+from ringfence.beginning import keep_freed_memory
 from ringfence.cli.console import INTERRUPTED, TERMINATED, friendly, only_checked
 from ringfence.cli.help import ClickException
 from ringfence.cli.progress import show_training
@@ -166,6 +167,7 @@ def _options(command: str) -> dict[str, Any]:
 def work() -> None:
     """Be a worker."""
     read_sources()
+    keep_freed_memory()
     answer_work(answered, (INTERRUPTED, TERMINATED), again=lambda: not have_run())
 
 
