@@ -141,6 +141,16 @@ def test_tampering_is_found(tmp_path: Path, what: str, tamper: Callable[[rf.Reco
     assert what in {one.what for one in found}
 
 
+@pytest.mark.parametrize(("off", "agrees"), [(-1e-12, True), (1e-12, True), (3e-10, False), (-3e-10, False)])
+def test_another_processor_may_have_computed_radii(tmp_path: Path, off: float, agrees: bool) -> None:
+    """The last bits of NumPy's logarithms and sums are those of a processor; what was rounded down holds on all."""
+    rows = records(rf.Fixed(n=800))
+    assert any(one.radius > 0 for one in rows)
+    moved_radii = [replace(one, radius=one.radius * (1 + off), p_a=one.p_a * (1 - 1e-14)) for one in rows]
+    found = rf.verify(stored(tmp_path / "run", rf.Fixed(n=800), moved_radii))
+    assert (found == []) is agrees
+
+
 def test_votes_are_as_many_as_draws(tmp_path: Path) -> None:
     """Two votes for every draw would be a multiple of them, as the cells of other readouts are."""
     rows = records(rf.Fixed(n=800))
