@@ -99,11 +99,14 @@ def restore(training: Path, root: Path) -> Iterator[tuple[str, bool]]:
 def archive(training: Path, root: Path) -> bool:
     """Take weights of a training out that commits hold, all or none; whether it did."""
     weights = sorted(training.glob("final-*.safetensors"))
-    digests = {file: sha256(file.read_bytes()).hexdigest() for file in weights}
-    held = all(from_history(file.relative_to(root), digest, root) is not None for file, digest in digests.items())
-    if weights and held:
-        keep_hashes(training, weights)
-    return bool(weights) and held
+
+    def is_held(file: Path) -> bool:
+        return from_history(file.relative_to(root), sha256(file.read_bytes()).hexdigest(), root) is not None
+
+    if not weights or not all(map(is_held, weights)):
+        return False
+    keep_hashes(training, weights)
+    return True
 
 
 def from_history(path: Path, digest: str, root: Path) -> bytes | None:
