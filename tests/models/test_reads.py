@@ -383,6 +383,17 @@ def test_a_module_that_a_function_imports_is_covered(tmp_path: Path, monkeypatch
     assert changes(*digests) == "variables or functions that its code reads (import_imported_late)"
 
 
+def test_code_of_any_length_is_read() -> None:
+    done = f"x = x{600 * ' + there'}"
+    assert read_by(network(done, "there = 2.0")) != read_by(network(done, "there = 3.0"))
+
+
+def test_mappings_that_cannot_be_asked_are_passed_over() -> None:
+    beside = "from collections.abc import Mapping\nclass Lazy(Mapping):\n    def __len__(self): return 1\n"
+    beside += "    def __iter__(self): return iter('a')\n    def __getitem__(self, key): raise OSError\nthere = Lazy()"
+    assert "there" not in read_by(network("x = x * len(there)", beside))
+
+
 def test_without_a_source_every_name_counts() -> None:
     made = network("self.calls += 1", init="self.calls = 0")
     linecache.cache.clear()

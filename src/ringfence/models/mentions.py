@@ -9,6 +9,7 @@ import logging
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType, FunctionType, ModuleType
@@ -48,15 +49,13 @@ class Mentions:
 
 def mentions(function: FunctionType) -> Mentions:
     """Of a function and those within it; where nobody has its source, every name may be used in every way."""
-    code = function.__code__
-    nodes = _nodes(code)
-    if not nodes:
-        return Mentions(whole={name for one in codes_in(code) for name in _every(one)})
-    found = _Reader(function)
-    for node in nodes:
-        for one in node.body if isinstance(node.body, list) else [node.body]:
-            found.visit(one)
-    return found.found
+    found, nodes = _Reader(function), _nodes(function.__code__)
+    with suppress(RecursionError):  # sums of hundreds of terms
+        for node in nodes:
+            found.read(None, *(node.body if isinstance(node.body, list) else [node.body]))
+        if nodes:
+            return found.found
+    return Mentions(whole={name for one in codes_in(function.__code__) for name in _every(one)})
 
 
 def _every(code: CodeType) -> Iterator[str]:
@@ -66,6 +65,7 @@ def _every(code: CodeType) -> Iterator[str]:
 
 def _nodes(code: CodeType) -> list[_Function]:
     """Where its source says it, several where lambdas share a line; none where there is no source of what runs."""
+    linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename))
     return _functions_in(text).get((code.co_firstlineno, code.co_name), []) if is_source_of(text, code) else []
 
@@ -113,7 +113,7 @@ class _Reader(ast.NodeVisitor):
         names, rest = _chain(node)
         if isinstance(rest, ast.Subscript):  # by what is not known before: the value before it is used
             self._names(rest.value)
-            self._as(None, rest.slice)
+            self.read(None, rest.slice)
         elif rest is not None:
             self.visit(rest)
         if names:
@@ -127,7 +127,8 @@ class _Reader(ast.NodeVisitor):
         self.found.way.update(way)
         (self.found.idle if self._idle in (last, _EVERY) else self.found.whole).add(last)
 
-    def _as(self, idle: object, *nodes: ast.AST) -> None:
+    def read(self, idle: object, *nodes: ast.AST) -> None:
+        """Nodes, in which this is idle."""
         before, self._idle = self._idle, idle
         for node in nodes:
             self.visit(node)
@@ -175,17 +176,17 @@ class _Reader(ast.NodeVisitor):
         places = [self._place(target) for target in targets]
         for target, place in zip(targets, places, strict=True):
             self._write(target, place)
-        self._as(places[0] if len(places) == 1 else None, value)
+        self.read(places[0] if len(places) == 1 else None, value)
 
     def _write(self, target: ast.AST, place: str | None) -> None:
         """The place is idle; what stands before it and in brackets is not."""
         if place is None:
-            self._as(None, target)
+            self.read(None, target)
             return
         while isinstance(target, ast.Subscript):
-            self._as(None, target.slice)
+            self.read(None, target.slice)
             target = target.value
-        self._as(place, target)
+        self.read(place, target)
 
     def _place(self, target: ast.AST) -> str | None:
         """The last name of something that outlives the call: of a network, a class, a module or around the function.
@@ -209,9 +210,9 @@ class _Reader(ast.NodeVisitor):
         if isinstance(call, ast.Call) and filled is not None and place is not None:
             self._write(filled.value, place)
             self.found.whole.add(filled.attr)
-            self._as(None, *call.args, *call.keywords)
+            self.read(None, *call.args, *call.keywords)
         elif isinstance(call, ast.Call) and self._prints(call):
-            self._as(_EVERY, *call.args, *(one.value for one in call.keywords))
+            self.read(_EVERY, *call.args, *(one.value for one in call.keywords))
         elif not isinstance(call, ast.Constant):  # else what a function says of itself
             self.visit(call)
 
@@ -220,8 +221,8 @@ class _Reader(ast.NodeVisitor):
         written: set[object] = {place for one in (*node.body, *node.orelse) for place in self._nothing_but(one)} or {
             _EVERY
         }
-        self._as(written.pop() if len(written) == 1 else None, node.test)
-        self._as(None, *node.body, *node.orelse)
+        self.read(written.pop() if len(written) == 1 else None, node.test)
+        self.read(None, *node.body, *node.orelse)
 
     def _nothing_but(self, node: ast.stmt) -> set[str | None]:
         """The places that it writes, where it does nothing but write and print; None among them where it does more."""

@@ -149,7 +149,9 @@ def passes(value: Any) -> bool:
 def entries(container: Any) -> Mapping[Any, Any]:
     """What a container or an object of a user's class holds, by name or place; of anything else nothing."""
     if isinstance(container, Mapping):
-        return container
+        with suppress(Exception):  # a foreign one may be asked in vain
+            return dict(container.items())
+        return {}
     if isinstance(container, np.ndarray):
         container = container.tolist()
     if isinstance(container, set | frozenset):
