@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 import ringfence as rf
 from ringfence.digests import HELD, READ, changes, read_digest, write_digest
@@ -381,6 +382,20 @@ def test_a_module_that_a_function_imports_is_covered(tmp_path: Path, monkeypatch
         (tmp_path / "imported_late.py").write_text(f"def turned(x):\n    return {sign}x\n")
         digests.append(model_digest(made, structured=True))
     assert changes(*digests) == "variables or functions that its code reads (import_imported_late)"
+
+
+def test_hooks_of_all_modules_are_followed() -> None:
+    made, digests = network("pass"), []
+    for factor in (1.0, 2.0, 3.0):
+        hook = cell(
+            "from torch import nn\nclass Net(nn.Module):\n    def forward(self, m, x, y): return y * k\n", k=factor
+        )
+        handle = register_module_forward_hook(hook.forward) if factor > 1.0 else None
+        digests.append(model_digest(made, structured=True))
+        if handle is not None:
+            handle.remove()
+    assert changes(digests[1], digests[0])
+    assert changes(digests[2], digests[1]) == "variables or functions that its code reads (k)"
 
 
 def test_code_of_any_length_is_read() -> None:

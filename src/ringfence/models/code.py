@@ -103,6 +103,10 @@ def source_of(thing: Any) -> bytes | None:
     return hashed([content]).encode() if _is_what_runs(thing, file.resolve(), content) else bytecode_of(thing)
 
 
+_OF_DYNAMO = "__resume_at_"
+"""How functions are named that torch.compile puts into a module beside those of its file."""
+
+
 def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
     """Whether functions that came from a file are still those that it holds: of a class or function, and of its module.
 
@@ -112,7 +116,8 @@ def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
         return True
     module = sys.modules.get(str(getattr(thing, "__module__", "")))
     place = getattr(module, "__file__", None)
-    there = vars(module).values() if place is not None and Path(place).resolve() == file else ()
+    every = vars(module) if place is not None and Path(place).resolve() == file else {}
+    there = [one for name, one in every.items() if not name.startswith(_OF_DYNAMO)]
     beside = [one for one in there if isinstance(one, type | FunctionType) and one.__module__ == thing.__module__]
     each = [
         value for one in (thing, *beside) for value in (one, *(vars(one).values() if isinstance(one, type) else ()))

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from ringfence.digests import hashed
 from ringfence.models.code import (
@@ -67,7 +68,12 @@ class Reached:
             for inside in (one, *getattr(one, "__dict__", {}).values())
             if hasattr(inside, "__code__")
         }
-        waiting = [*things(module), *self._used([one for part in module.modules() for one in kept_by(part).values()])]
+        self.hooks = [*_global_forward_hooks.values(), *_global_forward_pre_hooks.values()]
+        waiting = [
+            *self.hooks,
+            *things(module),
+            *self._used([one for part in module.modules() for one in kept_by(part).values()]),
+        ]
         while waiting:
             while waiting:
                 waiting += self._meet(waiting.pop())
@@ -133,6 +139,8 @@ class Reached:
                 yield from self._source(function)
             for name, value in {**_variables(function), **vars(function)}.items():
                 yield from self._value(name, name, value)
+        for place, hook in enumerate(self.hooks):
+            yield from self._value(f"hook of all modules {place}", "", hook)
         for name in self.names.imported:
             if (file := _file_of(name)) is not None and (source := source_of(file)) is not None:
                 yield f"import {name}", (source,)
