@@ -17,7 +17,7 @@ READ, HELD = "read", "held"
 """Parts that digests of earlier versions lack, and that tell their contents name by name."""
 STRUCTURE = "structure"
 """What earlier versions had in the place of HELD: with counters that a network keeps of itself."""
-MOST_NAMES = 64
+MOST_NAMES = 32
 """A digest stands in a line."""
 
 SPOKEN = {
@@ -60,7 +60,7 @@ def named(hashes: Mapping[str, str]) -> str:
 
 def _names(now: str, then: str) -> str:
     """Which of their names differ, in words; empty where they do not say."""
-    differing = set(now.split(",")) ^ set(then.split(","))
+    differing = set(now.split(",")) ^ set(then.split(",")) if "=" in now and "=" in then else set()
     found = sorted({pair.rpartition("=")[0] for pair in differing} - {""})
     more = f" and {len(found) - 4} more" if len(found) > 4 else ""
     return f" ({', '.join(found[:4])}{more})" if found else ""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 import ringfence as rf
-from ringfence.digests import HELD, READ, changes, read_digest, write_digest
+from ringfence.digests import HELD, MOST_NAMES, READ, changes, named, read_digest, write_digest
 from ringfence.errors import StoreError
 from ringfence.models import model_digest
 from ringfence.models.reads import Reached
@@ -384,6 +384,12 @@ def test_a_module_that_a_function_imports_is_covered(tmp_path: Path, monkeypatch
     assert changes(*digests) == "variables or functions that its code reads (import_imported_late)"
 
 
+@pytest.mark.parametrize(("held", "told"), [(6, " (name0, name1, name2, name3 and 2 more)"), (MOST_NAMES + 1, "")])
+def test_a_few_names_are_told_and_of_very_many_none(held: int, told: str) -> None:
+    one, other = (write_digest({HELD: named({f"name{place}": k for place in range(held)})}) for k in "ab")
+    assert changes(one, other) == f"layers or attributes of the network{told}"
+
+
 def test_hooks_of_all_modules_are_followed() -> None:
     made, digests = network("pass"), []
     for factor in (1.0, 2.0, 3.0):
@@ -495,5 +501,5 @@ def test_a_run_goes_on_with_what_its_code_read_alone(tmp_path: Path, monkeypatch
         run(cell())
     run(cell())  # and their runs go on
     rf.certify(cell(), x, sigma=0.25, n=50, out=tmp_path / "new", progress=False)
-    with pytest.raises(StoreError, match="its code reads"):
+    with pytest.raises(StoreError, match=r"its code reads \(scale\).*a cache or a counter, must be as it was"):
         rf.certify(cell(scale=3.0), x, sigma=0.25, n=50, out=tmp_path / "new", progress=False)
