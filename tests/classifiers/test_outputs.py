@@ -158,6 +158,21 @@ def test_a_network_that_is_another_in_float32_is_refused(net: Any, procedure: rf
         list(rf.certify(net, X, noise=rf.Gaussian(0.2), procedure=procedure))
 
 
+class Picky(Net):
+    """Of float64, and says so in its own words."""
+
+    def forward(self, x: Tensor) -> Any:
+        if x.dtype != self.linear.weight.dtype:
+            raise TypeError(f"I take {self.linear.weight.dtype}")
+        return super().forward(x)
+
+
+def test_a_network_of_float64_may_refuse_float32() -> None:
+    net, plain = Picky().double(), Net()
+    plain.load_state_dict(net.state_dict())
+    assert certified(net) == certified(plain)
+
+
 class Breaks(Net):
     """Raises at its third batch."""
 

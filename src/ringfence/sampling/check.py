@@ -278,7 +278,7 @@ def _scores_as_given(module: nn.Module, rows: Tensor) -> Tensor | None:
                 return _by_lanes(score(prepared(module), batch).scores)
         except (SystemExit, GeneratorExit) as error:
             raise left_early(error) from error
-        except RuntimeError as error:
+        except Exception as error:  # whatever it raises where it is given another type than it takes
             if out_of_memory(error):
                 raise
     return None
