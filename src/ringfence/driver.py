@@ -28,6 +28,7 @@ from ringfence.sampling import (
     Facts,
     Finished,
     Sampler,
+    check_rounding,
     check_seed,
     count_classes,
     in_front,
@@ -96,6 +97,7 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     keep = execution.plan is not None
     how = (plan, device, shape, work.seed, execution.on_plan, samples, keep, slots)
     sampler = Sampler(classifier, noise, counted, found, *how)
+    check_rounding(work.classifier, classifier, sampler.noisy)
     if work.lanes and len(work.lanes) != sampler.lanes:
         rule = f"must give one lane for each name, {', '.join(work.lanes)}"
         raise ClassifierError("classifier", rule, f"{sampler.lanes} lanes", "Use certify() with a name for each lane.")

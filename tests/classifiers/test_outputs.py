@@ -118,6 +118,61 @@ def test_networks_of_other_precisions_run(dtype: torch.dtype) -> None:
     assert net.linear.weight.dtype == dtype
 
 
+class Likelihoods(nn.Module):
+    """Log-likelihoods whose large common part leaves nothing of their differences in float32: class 1 in float64, and
+    class 0, because all are equal, in float32."""
+
+    common: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("common", torch.tensor([1e9], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        level = x.flatten(1).mean(1)
+        return torch.stack([level, level + 1, level - 1], 1) + self.common
+
+
+def biased() -> nn.Module:
+    """The same by a bias, in a network that takes float64 alone."""
+    net = Net().double()
+    with torch.no_grad():
+        net.linear.bias.copy_(1e9 + torch.tensor([0.0, 1.0, -1.0]).double())
+    return net
+
+
+@pytest.mark.parametrize(
+    ("net", "procedure"),
+    [
+        (Likelihoods(), rf.Fixed(n=200)),
+        (biased(), rf.Fixed(n=200)),
+        (rf.soft(Likelihoods(), Net()), rf.Fixed(n=200)),
+        (rf.soft(biased(), Net()), rf.Fixed(n=200)),
+        (rf.Aces(Net().eval(), rf.EntropySelector([1.0]), Likelihoods()), rf.AcesCertify(n=200)),
+    ],
+    ids=["a buffer", "all of it", "a member", "a member beside float32", "the core of ACES"],
+)
+def test_a_network_that_is_another_in_float32_is_refused(net: Any, procedure: rf.Procedure) -> None:
+    assert Likelihoods()(X).argmax(1).tolist() == [1, 1]
+    with pytest.raises(ClassifierError, match=r"must be the same function in float32, .* other scores for \d+ of 64"):
+        list(rf.certify(net, X, noise=rf.Gaussian(0.2), procedure=procedure))
+
+
+class Picky(Net):
+    """Of float64, and says so in its own words."""
+
+    def forward(self, x: Tensor) -> Any:
+        if x.dtype != self.linear.weight.dtype:
+            raise TypeError(f"I take {self.linear.weight.dtype}")
+        return super().forward(x)
+
+
+def test_a_network_of_float64_may_refuse_float32() -> None:
+    net, plain = Picky().double(), Net()
+    plain.load_state_dict(net.state_dict())
+    assert certified(net) == certified(plain)
+
+
 class Breaks(Net):
     """Raises at its third batch."""
 

@@ -10,6 +10,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from ringfence.mechanisms import MECHANISMS, Mechanism, best_of, mechanisms_named, neyman_pearson
+from ringfence.stats.noise_law import DECAY, NoiseLaw
 from ringfence.types import FloatArray
 
 ALL = [*mechanisms_named("all"), best_of(MECHANISMS["renyi"], MECHANISMS["analytic_dp"])]
@@ -61,6 +62,23 @@ def test_the_tight_certificate_is_never_exceeded(rule: Mechanism) -> None:
     assert (radius >= 0).all()
     # Where two probabilities agree in 14 digits all radii are rounding errors of size 1e-14.
     assert (radius <= tight * (1 + 1e-12) + 1e-14).all()
+
+
+@pytest.mark.parametrize(
+    "law", [NoiseLaw(family, 1.0) for family in ("gaussian", "laplace")], ids=lambda law: law.family
+)
+def test_tiny_probabilities_close_to_each_other_prove_no_more_than_their_difference(law: NoiseLaw) -> None:
+    """Q(p_a) - Q(p_b) is at most (p_a - p_b) times the slope of Q at p_b, the steeper end: there is no quantile in it,
+    whose rounding is all that is left of such a radius."""
+    rng = np.random.default_rng(0)
+    p_b = 10 ** rng.uniform(-290, -1, 20_000)
+    p_a = p_b * (1 + 10 ** rng.uniform(-15.6, -2, 20_000))
+    density = DECAY * p_b if law.family == "laplace" else np.exp(-(ndtri(p_b) ** 2) / 2) / np.sqrt(2 * np.pi)
+    most = (p_a - p_b) / density / 2
+    for rule in mechanisms_named("all", law.family):
+        assert (rule(p_a, p_b, law) <= most).all(), rule.name
+        if rule.joins:
+            assert (rule.between(p_a, p_b, law) <= most).all(), rule.name
 
 
 @every

@@ -28,6 +28,9 @@ _ROUNDING_BETWEEN = 1e-14
 rounded so, to the last bit, and verification asks for that bit."""
 _CERTAIN, _CERTAIN_RIVAL = 1 - 1e-7, 0.99
 """Where p_a or p_b is beyond, its last bit is worth more than what is taken off radii."""
+_LEAST = 1e-18
+"""Of p_a, to certify anything: no count proves less of a class that leads, and the rounding of quantiles of smaller
+probabilities is more than what is taken off."""
 _CHUNK = 8192
 """Points computed at once: the temporaries of the search loops stay in the cache."""
 
@@ -123,7 +126,7 @@ class Mechanism(ABC):
         with np.errstate(all="ignore"):
             for first in range(0, unit.size, _CHUNK):
                 part = slice(first, first + _CHUNK)
-                hopeful = top[part] > other[part]
+                hopeful = (top[part] > other[part]) & (top[part] >= _LEAST)
                 unit[part][hopeful] = self._radius(top[part][hopeful], other[part][hopeful], law)
         return unit.reshape(p_a.shape)
 

@@ -1,5 +1,6 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
+from ringfence.sampling.check import check_rounding
 from ringfence.sampling.classes import count_classes
 from ringfence.sampling.device_counts import Finished
 from ringfence.sampling.devices import in_front, one_thread, pick_device
@@ -24,6 +25,7 @@ __all__ = [
     "Selection",
     "Votes",
     "check_memory",
+    "check_rounding",
     "check_seed",
     "chunk_key",
     "count_classes",

@@ -13,12 +13,14 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Scored
+from ringfence.classifiers import Aces, Scored, score
 from ringfence.classifiers.base import beside_its_score, check_unchanged, inputs_watched
 from ringfence.errors import ClassifierError, RingfenceError, first_line
 from ringfence.sampling.agreement import Tolerance, tolerance
-from ringfence.sampling.forward import Forward
+from ringfence.sampling.devices import without_autocast
+from ringfence.sampling.forward import Forward, left_early, single
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, plainer
+from ringfence.sampling.preparing import copied
 
 PLAIN_ROWS = 64
 """Rows a forward when the plain network is asked: it may be slow, and needs to be asked often."""
@@ -28,6 +30,8 @@ PIECE = 16
 """Of them stand together, so that all inputs of the check are among them."""
 ALONE = 3
 """Rows that are asked by themselves too."""
+JUMPS = 1
+"""Rows of a plain forward in which rounding may make a vote jump."""
 SINGLE = "rows by themselves have other scores than in a batch"
 TWICE = "it answers differently when asked twice (dropout, internal randomness or state kept between calls)"
 COUPLED = "a row's scores depend on the other rows of its batch (batch statistics)"
@@ -237,6 +241,52 @@ def _not_fixed(
         if int(off.sum()) > within.excused * len(off):
             return cause, steady
     return None, steady
+
+
+@torch.inference_mode()
+def check_rounding(given: nn.Module, rounded: nn.Module, draw: Draw) -> None:
+    """Refuse a network with values of float64 that is another function in float32, in which it is certified.
+
+    given: as its owner has it; rounded: the same in float32, on the run's device.
+    """
+    if not any(value.dtype == torch.float64 for value in (*given.parameters(), *given.buffers())):
+        return
+    rows = draw(PLAIN_ROWS)
+    pairs = [(given, rounded)]
+    if isinstance(given, Aces) and isinstance(rounded, Aces):
+        pairs.append((given.core, rounded.core))  # which no noise reaches, and no other check
+    for one, other in pairs:
+        wanted = _scores_as_given(copied(one).to(rows.device), rows)
+        if wanted is None:
+            continue
+        with without_autocast(rows.device):
+            found = _by_lanes(score(other, rows).scores)
+        off = int(tolerance(wanted).off(found, wanted).sum())
+        if off > JUMPS:
+            rule = "must be the same function in float32, in which it is certified, as in float64"
+            remedy = "Leave out what float32 cannot hold (a large part that all scores share, small differences)."
+            raise ClassifierError("classifier", rule, f"other scores for {off} of {len(rows)} noisy inputs", remedy)
+
+
+def _scores_as_given(module: nn.Module, rows: Tensor) -> Tensor | None:
+    """What a module says as it is, of float32 or of float64, whichever it takes, or else in float64 as a whole; None
+    where it does not run at all."""
+    wide = rows.double()
+    for prepared, batch in ((nn.Module.eval, rows), (nn.Module.eval, wide), (nn.Module.double, wide)):
+        try:
+            with without_autocast(rows.device):
+                return _by_lanes(score(prepared(module), batch).scores)
+        except (SystemExit, GeneratorExit) as error:
+            raise left_early(error) from error
+        except Exception as error:  # whatever it raises where it is given another type than it takes
+            if out_of_memory(error):
+                raise
+    return None
+
+
+def _by_lanes(scores: Tensor) -> Tensor:
+    """(B, lanes, K) on the host; rows whose class float32 does not tell are invalid."""
+    return single(scores if scores.dim() == 3 else scores.unsqueeze(1)).cpu()
 
 
 def _not_of_one_row(problem: str) -> ClassifierError:

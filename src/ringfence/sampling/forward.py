@@ -90,7 +90,7 @@ class Forward:
         if isinstance(work, Tensor) and len(work) != rows:
             raise self._unlike(f"work of shape {tuple(work.shape)}", rows)
         self.lanes = every.shape[1]
-        return Scored(_single(every), work)
+        return Scored(single(every), work)
 
     def _unlike(self, received: object, rows: int) -> ClassifierError:
         lanes = "" if self.lanes in (None, 1) else f"{self.lanes}, "
@@ -98,7 +98,7 @@ class Forward:
         return ClassifierError("classifier", rule, received, "Check `num_classes` and the model's last layer.")
 
 
-def _single(scores: Tensor) -> Tensor:
+def single(scores: Tensor) -> Tensor:
     """Scores in float32; a row of float64 whose class that would change is invalid, and counts against every class."""
     rounded = scores.float()
     if scores.dtype != torch.float64:

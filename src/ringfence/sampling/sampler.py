@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Lock
 from typing import final
 
@@ -152,6 +151,10 @@ class Sampler:
                 self._next_batch(ask=True)  # what is drawn already goes first: a request's last draws end it
             self._remembered.listen(wait=True)
 
+    def noisy(self, rows: int) -> Tensor:
+        """Noisy copies (rows, *shape) of the samples, of draws that no certificate uses."""
+        return self._supply.probe(self._samples, rows)
+
     def time_of_batch(self) -> float:
         """Seconds that a batch takes; of draws that no certificate uses, and only while there are no others."""
         slot, took = self.admit(-1, self._samples[0]), 0.0
@@ -215,8 +218,7 @@ class Sampler:
         """The classifier in a form that computes it, at the run's shape or the largest one that fits into memory."""
         while True:
             try:
-                draw = partial(self._supply.probe, self._samples)
-                return checked_forward(self._classifier, plan, self._device, self._num_classes, draw, keep)
+                return checked_forward(self._classifier, plan, self._device, self._num_classes, self.noisy, keep)
             except RuntimeError as error:
                 if not out_of_memory(error):
                     raise
