@@ -15,7 +15,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.data.choice import Data
-from ringfence.engines.ray import Ray
+from ringfence.engines.ray import Ray, reason_of
 from ringfence.errors import ArgumentError, ModelError
 
 ray = pytest.importorskip("ray")
@@ -168,3 +168,11 @@ def test_gpus_that_are_not_there_are_remarked(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ZeroDivisionError):
         list(value.stream(execution))
     assert [one.partition(", and this machine shows ")[0] for one in told] == ["99 GPUs were asked for"]
+
+
+def test_the_reason_is_one_sentence() -> None:
+    refused = "ray::_Actor.__init__()\nringfence.errors.ModelError: net.py: must be the driver's network; got another."
+    assert reason_of(RuntimeError(refused)) == "net.py: must be the driver's network; got another."
+    died = "The worker died. Worker exit detail: End of file. Some common causes include: (1) the process was killed."
+    assert reason_of(RuntimeError(died)) == "The worker died. Worker exit detail: End of file."
+    assert reason_of(RuntimeError("")) == "RuntimeError"

@@ -260,10 +260,11 @@ def _task(folder: str, work: Callable[[int, Any], None], item: int, news: Any) -
 
 
 def reason_of(error: BaseException) -> str:
-    """The last line of what Ray says: the reason itself."""
+    """The last line of what Ray says: the reason itself, without what it might have come from."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    told = re.sub(r"^ringfence\.errors\.\w+: | Some common causes include: .*", "", lines[-1]) if lines else ""
+    return told or type(error).__name__
 
 
 ENGINES.setdefault(Ray.name, Ray())
