@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError
-from ringfence.loggers import EVERY, Logger, MlflowLogger, PythonLogger, WandbLogger, logger_named
+from ringfence.loggers import EVERY, Logger, LoggerWarning, MlflowLogger, PythonLogger, WandbLogger, loggers_named
 
 
 class Sign(nn.Module):
@@ -65,7 +66,7 @@ def test_a_training_is_told_epoch_by_epoch(tmp_path: Path) -> None:
     kept = Kept()
     from ringfence.loggers import LOGGERS
 
-    LOGGERS["kept"] = lambda: kept  # type: ignore[assignment]
+    LOGGERS["kept"] = lambda: kept
     try:
         words = ["train", "--data", "default", "--objective", "gaussian", "--sigma", "0.25", "--epochs", "2"]
         words += ["--arch", "lenet", "--limit", "64", "--batch", "32", "--out", str(tmp_path / "t"), "--log", "kept"]
@@ -149,6 +150,69 @@ def test_a_missing_package_is_named(kind: type[Logger], name: str, monkeypatch: 
 
 
 def test_loggers_have_names() -> None:
-    assert isinstance(logger_named("logging"), PythonLogger)
-    with pytest.raises(ArgumentError, match="log: must be one of logging, wandb, mlflow; got 'paper'"):
-        logger_named("paper")
+    with loggers_named(["logging"]) as (found,):
+        assert isinstance(found, PythonLogger)
+    with (
+        pytest.raises(ArgumentError, match="log: must be one of logging, wandb, mlflow; got 'paper'"),
+        loggers_named(["paper"]),
+    ):
+        pass
+
+
+@final
+class Unreachable(Logger):
+    """As a server that is not there."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.asked += 1
+        raise ConnectionError("no server at 127.0.0.1:9")
+
+
+def test_a_logger_that_fails_is_told_nothing_more_and_ends_nothing() -> None:
+    lost, kept = Unreachable(), Kept()
+    with pytest.warns(LoggerWarning, match="Unreachable failed and is told nothing more, .*: no server at 127"):
+        certify(lost, kept)
+    certify(lost, kept)
+    assert lost.asked == 1
+    assert len(kept.seen) == 2
+
+
+CERTIFY = ["certify", "--sigma", "0.5", "--radius", "0.5", "--limit", "2", "--device", "cpu", "--quiet"]
+
+
+def test_the_command_shows_what_python_logs(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "ringfence", *CERTIFY, "--log", "logging", "--out", str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "ringfence: step 2: certify/inputs 2, certify/draws" in done.stderr
+
+
+def test_who_is_not_logged_in_is_told_before_anything_is_certified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+
+    def init(**settings: Any) -> FakeWandb:
+        raise RuntimeError("No API key configured. Use `wandb login` to log in.")
+
+    monkeypatch.setattr(fake, "init", init)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    done = CliRunner().invoke(app, [*CERTIFY, "--log", "wandb", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 2
+    assert "needs a run of W&B; got No API key configured" in done.output
+    assert "WANDB_MODE=offline" in done.output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("broken")], ids=["stopped", "broken"])
+def test_mlflow_does_not_call_finished_what_did_not_end(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, ended = ModuleType("mlflow"), list[str]()
+    fake.active_run, fake.end_run = object, ended.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with pytest.raises(type(error)), loggers_named(["mlflow"]):
+        raise error
+    with loggers_named(["mlflow"]):
+        pass
+    assert ended == ["FAILED"]
