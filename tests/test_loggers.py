@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, final
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import ringfence as rf
+from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.cli import app
 from ringfence.errors import ArgumentError
 from ringfence.loggers import EVERY, Logger, LoggerWarning, MlflowLogger, PythonLogger, WandbLogger, loggers_named
@@ -51,6 +53,16 @@ def test_a_certification_ends_with_its_metrics() -> None:
     assert values["certify/certified_accuracy_at_0.25"] == 1.0
     assert values["certify/inputs"] == 2
     assert all(type(value) is float for value in values.values())
+
+
+def test_what_is_not_proved_is_not_told_as_if_it_were() -> None:
+    test, kept = rf.Fixed(n0=10, n=200), Kept()
+    records = rf.certify(Sign(), POINTS, sigma=0.5, procedure=test, execution=rf.Execution(device="cpu"))
+    (found,) = metrics_by_lane(list(records), None)
+    kept.metrics(found)
+    kept.metrics(replace(found, sound=False, alpha=0.01))
+    assert [values["certify/sound"] for values, _ in kept.seen] == [1.0, 0.0]
+    assert kept.seen[1][0]["certify/alpha"] == 0.01
 
 
 def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,10 +69,11 @@ class Logger(ABC):
 
     @final
     def metrics(self, found: RunMetrics) -> None:
-        """What a certification reached."""
+        """What a certification reached, at which alpha, and whether it is proved (1) or a paper's form (0)."""
         lane = "" if found.lane is None else f"{found.lane}/"
         values: dict[str, float | None] = {"inputs": found.count, "draws": found.draws, "acr": found.acr}
         values |= {"accuracy": found.accuracy, "abstention": found.abstention}
+        values |= {"alpha": found.alpha, "sound": found.sound}
         values |= {f"certified_accuracy_at_{radius:g}": share for radius, share in found.certified_accuracy.items()}
         self._tell({f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
 
