@@ -132,6 +132,8 @@ def test_mlflow_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> No
     certify(MlflowLogger("abc"))
     ((metrics, step, run_id),) = seen
     assert (metrics["certify/accuracy"], step, run_id) == (1.0, 2, "abc")
+    MlflowLogger("abc").log({"certify/theta=0.50/inputs": 2.0, "certify/soft-3/certified_accuracy_at_0.25": 1.0}, 2)
+    assert list(seen[1][0]) == ["certify/theta:0.50/inputs", "certify/soft-3/certified_accuracy_at_0.25"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -141,6 +143,8 @@ def test_the_real_mlflow_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.Mo
     mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
     with mlflow.start_run() as active:
         certify(MlflowLogger())
+        MlflowLogger().log({"certify/theta=0.50/inputs": 2.0}, 2)  # a lane of ACES
+    assert mlflow.get_run(active.info.run_id).data.metrics["certify/theta:0.50/inputs"] == 2.0
     assert mlflow.get_run(active.info.run_id).data.metrics["certify/accuracy"] == 1.0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 import warnings
 from abc import ABC, abstractmethod
@@ -127,8 +128,9 @@ class MlflowLogger(Logger):
         self.mlflow, self.run_id = _package("mlflow"), run_id
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Metrics of one step."""
-        self.mlflow.log_metrics(dict(values), step=step, run_id=self.run_id)
+        """Metrics of one step; a lane theta=0.50 is theta:0.50, as MLflow takes few characters in names."""
+        named = {re.sub(r"[^\w\-. :/]", ":", name): value for name, value in values.items()}
+        self.mlflow.log_metrics(named, step=step, run_id=self.run_id)
 
     def failed(self) -> None:
         """MLflow itself would say FINISHED, however the process ends."""
