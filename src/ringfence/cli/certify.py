@@ -230,12 +230,13 @@ def certify_folder(job: Job, out: Path, unlocked: bool = False, loggers: Sequenc
     from ringfence.loggers import tell_metrics
     from ringfence.progress import all_of
     from ringfence.sampling import one_thread, pick_device
+    from ringfence.store.atomic import writer_of
 
     with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
         with show_waiting("loading the model and the data"):
             started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=relay))
         doing, total, done, draws = started.outlook
-        if done:
+        if done and writer_of(out) is None:  # or it will be refused
             there = f"{done} of {total} inputs are already there; going on with the rest"
             aside(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
         with show_progress(total, done, doing, draws) as report:
