@@ -15,7 +15,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.data.choice import Data
-from ringfence.engines.ray import Ray, reason_of
+from ringfence.engines.ray import Ray, _start, reason_of
 from ringfence.errors import ArgumentError, ModelError
 
 ray = pytest.importorskip("ray")
@@ -176,3 +176,20 @@ def test_the_reason_is_one_sentence() -> None:
     died = "The worker died. Worker exit detail: End of file. Some common causes include: (1) the process was killed."
     assert reason_of(RuntimeError(died)) == "The worker died. Worker exit detail: End of file."
     assert reason_of(RuntimeError("")) == "RuntimeError"
+
+
+def test_ray_does_not_take_over_what_sigterm_means() -> None:
+    """Ray's own handler ended the command as if its code had called sys.exit: schedulers send SIGTERM."""
+
+    class TakesOver:
+        def init(self, **settings: Any) -> None:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+
+    def ours(number: int, frame: Any) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        _start(TakesOver(), None, None)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)
