@@ -4,6 +4,9 @@ FROM python:3.11-slim
 WORKDIR /app
 COPY pyproject.toml README.md LICENSE NOTICE constraints.txt ./
 COPY src src
+# On PyPI torch for Linux is the build with CUDA, gigabytes that a CPU has no use for. pip takes the CPU build where this
+# names PyTorch's index of such: docker build --build-arg PIP_EXTRA_INDEX_URL=...
+ARG PIP_EXTRA_INDEX_URL
 # torch first and pinned, as the Makefile does it, so that nothing else chooses a build.
 RUN pip install --no-cache-dir -c constraints.txt "$(grep '^torch==' constraints.txt)" \
  && pip install --no-cache-dir -c constraints.txt ".[serve]" \

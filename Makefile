@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and pinned, so that nothing else can pull a CUDA build; stamps keep re-runs instant.
+# torch first and pinned, so that nothing else chooses a build (docs/install.md: one without CUDA); stamps keep re-runs instant.
 $(VENV)/base.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install $(CONSTRAINTS) "$$(grep '^torch==' constraints.txt)"
 	$(PIP) install $(CONSTRAINTS) -e .

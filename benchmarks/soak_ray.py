@@ -86,8 +86,8 @@ def main() -> int:
                 if driver.poll() is None and strike(kind, driver, cluster):
                     killed[kind] += 1
                     print(f"{sum(killed.values())}: {kind}, {parts(out)} parts", flush=True)
-            if driver.poll() == 0:
-                break  # it was faster than we
+            if driver.wait() == 0:
+                break  # it was faster than we, or is done after the last kill
         code = subprocess.run([*COMMAND, *work, *where], check=False).returncode
         subprocess.run([*COMMAND, *work, "--out", str(quiet)], check=True)
         same = told(out) == told(quiet)

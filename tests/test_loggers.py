@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, final
@@ -14,9 +16,10 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import ringfence as rf
+from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.cli import app
 from ringfence.errors import ArgumentError
-from ringfence.loggers import EVERY, Logger, MlflowLogger, PythonLogger, WandbLogger, logger_named
+from ringfence.loggers import EVERY, Logger, LoggerWarning, MlflowLogger, PythonLogger, WandbLogger, loggers_named
 
 
 class Sign(nn.Module):
@@ -52,6 +55,16 @@ def test_a_certification_ends_with_its_metrics() -> None:
     assert all(type(value) is float for value in values.values())
 
 
+def test_what_is_not_proved_is_not_told_as_if_it_were() -> None:
+    test, kept = rf.Fixed(n0=10, n=200), Kept()
+    records = rf.certify(Sign(), POINTS, sigma=0.5, procedure=test, execution=rf.Execution(device="cpu"))
+    (found,) = metrics_by_lane(list(records), None)
+    kept.metrics(found)
+    kept.metrics(replace(found, sound=False, alpha=0.01))
+    assert [values["certify/sound"] for values, _ in kept.seen] == [1.0, 0.0]
+    assert kept.seen[1][0]["certify/alpha"] == 0.01
+
+
 def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, clock = Kept(), [100.0]
     monkeypatch.setattr("ringfence.loggers.time.monotonic", lambda: clock[0])
@@ -65,7 +78,7 @@ def test_a_training_is_told_epoch_by_epoch(tmp_path: Path) -> None:
     kept = Kept()
     from ringfence.loggers import LOGGERS
 
-    LOGGERS["kept"] = lambda: kept  # type: ignore[assignment]
+    LOGGERS["kept"] = lambda: kept
     try:
         words = ["train", "--data", "default", "--objective", "gaussian", "--sigma", "0.25", "--epochs", "2"]
         words += ["--arch", "lenet", "--limit", "64", "--batch", "32", "--out", str(tmp_path / "t"), "--log", "kept"]
@@ -119,6 +132,8 @@ def test_mlflow_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> No
     certify(MlflowLogger("abc"))
     ((metrics, step, run_id),) = seen
     assert (metrics["certify/accuracy"], step, run_id) == (1.0, 2, "abc")
+    MlflowLogger("abc").log({"certify/theta=0.50/inputs": 2.0, "certify/soft-3/certified_accuracy_at_0.25": 1.0}, 2)
+    assert list(seen[1][0]) == ["certify/theta:0.50/inputs", "certify/soft-3/certified_accuracy_at_0.25"]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -128,6 +143,8 @@ def test_the_real_mlflow_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.Mo
     mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
     with mlflow.start_run() as active:
         certify(MlflowLogger())
+        MlflowLogger().log({"certify/theta=0.50/inputs": 2.0}, 2)  # a lane of ACES
+    assert mlflow.get_run(active.info.run_id).data.metrics["certify/theta:0.50/inputs"] == 2.0
     assert mlflow.get_run(active.info.run_id).data.metrics["certify/accuracy"] == 1.0
 
 
@@ -149,6 +166,69 @@ def test_a_missing_package_is_named(kind: type[Logger], name: str, monkeypatch: 
 
 
 def test_loggers_have_names() -> None:
-    assert isinstance(logger_named("logging"), PythonLogger)
-    with pytest.raises(ArgumentError, match="log: must be one of logging, wandb, mlflow; got 'paper'"):
-        logger_named("paper")
+    with loggers_named(["logging"]) as (found,):
+        assert isinstance(found, PythonLogger)
+    with (
+        pytest.raises(ArgumentError, match="log: must be one of logging, wandb, mlflow; got 'paper'"),
+        loggers_named(["paper"]),
+    ):
+        pass
+
+
+@final
+class Unreachable(Logger):
+    """As a server that is not there."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        self.asked += 1
+        raise ConnectionError("no server at 127.0.0.1:9")
+
+
+def test_a_logger_that_fails_is_told_nothing_more_and_ends_nothing() -> None:
+    lost, kept = Unreachable(), Kept()
+    with pytest.warns(LoggerWarning, match="Unreachable failed and is told nothing more, .*: no server at 127"):
+        certify(lost, kept)
+    certify(lost, kept)
+    assert lost.asked == 1
+    assert len(kept.seen) == 2
+
+
+CERTIFY = ["certify", "--sigma", "0.5", "--radius", "0.5", "--limit", "2", "--device", "cpu", "--quiet"]
+
+
+def test_the_command_shows_what_python_logs(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "ringfence", *CERTIFY, "--log", "logging", "--out", str(tmp_path / "run")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "ringfence: step 2: certify/inputs 2, certify/draws" in done.stderr
+
+
+def test_who_is_not_logged_in_is_told_before_anything_is_certified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb()
+
+    def init(**settings: Any) -> FakeWandb:
+        raise RuntimeError("No API key configured. Use `wandb login` to log in.")
+
+    monkeypatch.setattr(fake, "init", init)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    done = CliRunner().invoke(app, [*CERTIFY, "--log", "wandb", "--out", str(tmp_path / "run")])
+    assert done.exit_code == 2
+    assert "needs a run of W&B; got No API key configured" in done.output
+    assert "WANDB_MODE=offline" in done.output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("broken")], ids=["stopped", "broken"])
+def test_mlflow_does_not_call_finished_what_did_not_end(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, ended = ModuleType("mlflow"), list[str]()
+    fake.active_run, fake.end_run = object, ended.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", fake)
+    with pytest.raises(type(error)), loggers_named(["mlflow"]):
+        raise error
+    with loggers_named(["mlflow"]):
+        pass
+    assert ended == ["FAILED"]

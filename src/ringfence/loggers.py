@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,18 +24,38 @@ EVERY = 10.0
 """Seconds between two lines about the progress of a certification."""
 
 
+class LoggerWarning(UserWarning):
+    """A logger failed, and hears no more."""
+
+
 class Logger(ABC):
     """Takes named numbers; a subclass is final and writes ``log``.
 
     ``rf.certify(..., loggers=[logger])`` tells it of progress and of the metrics at the end;
-    ``run_training(run, report=logger.training)`` of every epoch.
+    ``run_training(run, report=logger.training)`` of every epoch. One that raises is warned of and told nothing more:
+    whoever only watches must not end hours of work.
     """
 
     _last: float | None = None
+    _lost = False
 
     @abstractmethod
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Keep the values; step counts inputs of a certification, epochs of a training."""
+
+    def failed(self) -> None:  # noqa: B027
+        """What it heard of did not come to its end; for places that would call it finished."""
+
+    @final
+    def _tell(self, values: Mapping[str, float], step: int) -> None:
+        if self._lost:
+            return
+        try:
+            self.log(values, step)
+        except Exception as error:
+            self._lost = True
+            told = f"{type(self).__name__} failed and is told nothing more, the rest goes on: {error}"
+            warnings.warn(told, LoggerWarning, stacklevel=2)
 
     @final
     def progress(self, progress: Progress) -> None:
@@ -43,16 +66,17 @@ class Logger(ABC):
             return
         self._last = now
         values = {"inputs": progress.inputs, "draws": progress.draws, "seconds": progress.seconds}
-        self.log({f"certify/{name}": float(value) for name, value in values.items()}, progress.inputs)
+        self._tell({f"certify/{name}": float(value) for name, value in values.items()}, progress.inputs)
 
     @final
     def metrics(self, found: RunMetrics) -> None:
-        """What a certification reached."""
+        """What a certification reached, at which alpha, and whether it is proved (1) or a paper's form (0)."""
         lane = "" if found.lane is None else f"{found.lane}/"
         values: dict[str, float | None] = {"inputs": found.count, "draws": found.draws, "acr": found.acr}
         values |= {"accuracy": found.accuracy, "abstention": found.abstention}
+        values |= {"alpha": found.alpha, "sound": found.sound}
         values |= {f"certified_accuracy_at_{radius:g}": share for radius, share in found.certified_accuracy.items()}
-        self.log({f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
+        self._tell({f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
 
     @final
     def training(self, place: int, status: Status) -> None:
@@ -62,7 +86,7 @@ class Logger(ABC):
         values = {"loss": status.loss, "noisy_accuracy": status.accuracy, "lr": status.rate, **status.terms}
         values |= {} if status.held_out is None else {"held_out_accuracy": status.held_out}
         kept = {f"train/{place}/{k}": float(v) for k, v in values.items() if not math.isnan(v)}
-        self.log(kept, status.epoch)
+        self._tell(kept, status.epoch)
 
 
 @final
@@ -84,7 +108,11 @@ class WandbLogger(Logger):
 
     def __init__(self, run: Any = None, **settings: Any) -> None:
         wandb = _package("wandb")
-        self.run = run or wandb.run or wandb.init(**settings)
+        try:
+            self.run = run or wandb.run or wandb.init(**settings)
+        except Exception as error:
+            remedy = "Log in (`wandb login`), or keep it here: WANDB_MODE=offline."
+            raise ArgumentError("logger", "needs a run of W&B", str(error).rstrip("."), remedy) from error
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Under a step of each series' own: W&B allows one counter of steps only, and it may not go back."""
@@ -100,8 +128,14 @@ class MlflowLogger(Logger):
         self.mlflow, self.run_id = _package("mlflow"), run_id
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Metrics of one step."""
-        self.mlflow.log_metrics(dict(values), step=step, run_id=self.run_id)
+        """Metrics of one step; a lane theta=0.50 is theta:0.50, as MLflow takes few characters in names."""
+        named = {re.sub(r"[^\w\-. :/]", ":", name): value for name, value in values.items()}
+        self.mlflow.log_metrics(named, step=step, run_id=self.run_id)
+
+    def failed(self) -> None:
+        """MLflow itself would say FINISHED, however the process ends."""
+        if self.run_id is None and self.mlflow.active_run() is not None:
+            self.mlflow.end_run("FAILED")
 
 
 def _package(name: str) -> Any:
@@ -118,12 +152,31 @@ def tell_metrics(loggers: Sequence[Logger], reached: Iterable[RunMetrics]) -> No
             one.metrics(found)
 
 
-LOGGERS: dict[str, type[Logger]] = {"logging": PythonLogger, "wandb": WandbLogger, "mlflow": MlflowLogger}
+def _on_screen() -> PythonLogger:
+    """For a command, of which nobody else says where its lines go: to stderr."""
+    found = logging.getLogger("ringfence")
+    found.setLevel(min(found.getEffectiveLevel(), logging.INFO))
+    if not found.hasHandlers():
+        logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+    return PythonLogger(found)
+
+
+LOGGERS: dict[str, Callable[[], Logger]] = {"logging": _on_screen, "wandb": WandbLogger, "mlflow": MlflowLogger}
 """By the names that ``--log`` takes."""
 
 
-def logger_named(name: str) -> Logger:
-    """A logger with its defaults."""
-    if name not in LOGGERS:
-        raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
-    return LOGGERS[name]()
+@contextmanager
+def loggers_named(names: Iterable[str]) -> Iterator[list[Logger]]:
+    """The loggers of a command; they hear if it does not come to its end."""
+    names = list(names)
+    for name in names:
+        if name not in LOGGERS:
+            raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
+    loggers = [LOGGERS[name]() for name in names]
+    try:
+        yield loggers
+    except BaseException:
+        for one in loggers:
+            with suppress(Exception):  # why it ended is what must be told
+                one.failed()
+        raise

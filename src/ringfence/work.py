@@ -14,6 +14,7 @@ from torch import nn
 
 from ringfence.data import Input
 from ringfence.data.dataset import warn_of_inputs
+from ringfence.digests import changes
 from ringfence.driver import CHECKED_ON, Progress, begin, confirmed, distinct, lifted, on_lattice
 from ringfence.errors import LOAD_PLUGIN, ArgumentError, ClassifierError, ModelError, did_you_mean
 from ringfence.in_flight import InFlight
@@ -121,8 +122,8 @@ class Origin:
         """The module behind the noise; refused if it is another one."""
         model = load_model(self.tree, **self.beside)
         if model.digest != self.digest:
-            remedy = "Give all machines the same weights and code."
-            raise ModelError(model.spec, f"must be the driver's network, {self.digest[:12]}", model.digest, remedy)
+            other, remedy = changes(model.digest, self.digest), "Give all machines the same weights and code."
+            raise ModelError(model.spec, "must be the driver's network", f"one with other {other}", remedy)
         return model.placed(self.shape)[0]
 
 

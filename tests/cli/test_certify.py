@@ -13,6 +13,7 @@ from click.testing import Result
 from safetensors.torch import save_file
 
 import ringfence as rf
+from ringfence.store.atomic import locked
 
 Call = Callable[..., Result]
 SMALL = ("--sigma", 0.5, "--limit", 4, "--batch", 100)
@@ -46,6 +47,15 @@ def test_a_table_on_standard_output_and_remarks_beside_it(call: Call, tmp_path: 
     again = call("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
     assert "all 4 inputs are already there" in again.stderr
     assert again.stdout == first.stdout
+
+
+def test_who_is_refused_is_not_told_that_it_goes_on(call: Call, tmp_path: Path) -> None:
+    command = ("certify", *SMALL, "--n", 400, "--out", tmp_path / "run")
+    call(*command)
+    with locked(tmp_path / "run"):
+        refused = call(*command, code=2).stderr
+    assert "a folder has one writer" in refused
+    assert "already there" not in refused
 
 
 def test_quiet_means_results_only(call: Call, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -282,6 +283,43 @@ def test_another_network_than_the_drivers_is_refused() -> None:
     assert isinstance(same.classifier(), torch.nn.Module)
     with pytest.raises(ModelError, match="must be the driver's network"):
         replace(same, digest="0" * 64).classifier()
+    other = replace(same, digest=model.digest.replace("weights:", "weights:0"))
+    with pytest.raises(ModelError, match=r"default: must be the driver's network; got one with other weights\. Give"):
+        other.classifier()
+
+
+def refused(worker: int, tried: list[int], good: int) -> None:
+    tried.append(worker)
+    if worker != good:
+        raise ModelError("net.py", "must be the driver's network", "one with other weights", "Give it the same.")
+
+
+def test_a_machine_that_cannot_load_the_model_is_tried_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock stands still: whatever is due later never is."""
+    tried, remarks = list[int](), list[str]()
+    monkeypatch.setattr("ringfence.engines.crew.time", Mock(monotonic=lambda: 100.0))
+    engine = Threads(2, load=lambda worker: refused(worker, tried, good=0))
+    assert told(certified(engine, on_remark=remarks.append)) == alone()
+    assert tried == [0, 1]
+    assert len(remarks) == 1
+
+    clock = count(100, 100)  # and with time it is tried again
+    monkeypatch.setattr("ringfence.engines.crew.time", Mock(monotonic=lambda: float(next(clock))))
+    assert told(certified(replace(engine, patience=1e6))) == alone()
+    assert len(tried) > 4
+
+
+def test_where_nobody_works_a_worker_is_hired_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried, asked = list[int](), count()
+
+    def room() -> int:
+        assert tried[3:] or next(asked) < 100, "waits for a worker that nobody hires"
+        return 1
+
+    monkeypatch.setattr("ringfence.engines.crew.time", Mock(monotonic=lambda: 100.0))
+    engine = Threads(1, load=lambda worker: refused(worker, tried, good=3), room=room)
+    assert told(certified(engine)) == alone()
+    assert tried == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("versions", [("0.0", torch.__version__), (rf.__version__, "0.0")], ids=["ours", "torch"])

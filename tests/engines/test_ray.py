@@ -15,7 +15,7 @@ import pytest
 
 import ringfence as rf
 from ringfence.data.choice import Data
-from ringfence.engines.ray import Ray
+from ringfence.engines.ray import Ray, _start, reason_of
 from ringfence.errors import ArgumentError, ModelError
 
 ray = pytest.importorskip("ray")
@@ -168,3 +168,28 @@ def test_gpus_that_are_not_there_are_remarked(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ZeroDivisionError):
         list(value.stream(execution))
     assert [one.partition(", and this machine shows ")[0] for one in told] == ["99 GPUs were asked for"]
+
+
+def test_the_reason_is_one_sentence() -> None:
+    refused = "ray::_Actor.__init__()\nringfence.errors.ModelError: net.py: must be the driver's network; got another."
+    assert reason_of(RuntimeError(refused)) == "net.py: must be the driver's network; got another."
+    died = "The worker died. Worker exit detail: End of file. Some common causes include: (1) the process was killed."
+    assert reason_of(RuntimeError(died)) == "The worker died. Worker exit detail: End of file."
+    assert reason_of(RuntimeError("")) == "RuntimeError"
+
+
+def test_ray_does_not_take_over_what_sigterm_means() -> None:
+    """Ray's own handler ended the command as if its code had called sys.exit: schedulers send SIGTERM."""
+
+    class TakesOver:
+        def init(self, **settings: Any) -> None:
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+
+    def ours(number: int, frame: Any) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, ours)
+    try:
+        _start(TakesOver(), None, None)
+        assert signal.getsignal(signal.SIGTERM) is ours
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -105,6 +105,7 @@ def test_predict_takes_the_fewest_draws(asker: Any, digits: list[Tensor]) -> Non
         ("", b"", "text/plain", 415, "must be one of"),
         ("?alpha=0.9", b"", "image/png", 422, "between 1e-06 and 0.05"),
         ("?alpha=nonsense", b"", "image/png", 422, "must be a number"),
+        ("?radius=1e9", npy(np.zeros((1, 28, 28))), "application/x-npy", 422, "must be a number from 0 to 1e6"),
         ("?radius=50", npy(np.zeros((1, 28, 28))), "application/x-npy", 422, "cannot be more than"),
         ("?seconds=1e9", b"", "image/png", 422, "at most 60"),
         ("?model=other", b"", "image/png", 404, "must be one of default"),

@@ -60,6 +60,12 @@ def test_what_it_runs_is_a_command(words: list[str]) -> None:
     assert f":{context.params['port']}:" in service()["ports"][0]
 
 
+def test_a_build_of_torch_without_cuda_can_be_chosen() -> None:
+    assert said("ARG") == service()["build"]["args"] == ["PIP_EXTRA_INDEX_URL"]
+    places = [number for number, line in enumerate(INSTRUCTIONS) if line.startswith(("ARG ", "RUN pip"))]
+    assert INSTRUCTIONS[places[0]].startswith("ARG"), "pip must see it"
+
+
 def test_it_has_no_rights_and_knows_whether_it_is_well() -> None:
     assert said("USER") == ["ringfence"]
     assert service()["cap_drop"] == ["ALL"]

@@ -203,9 +203,8 @@ def run_or_save(
     job: Job, given: JobOptions, strict: bool = False, unlocked: bool = False, log: Sequence[str] | None = None
 ) -> None:
     """Write the job as a file, or certify into its folder and print the result."""
-    from ringfence.loggers import logger_named
+    from ringfence.loggers import loggers_named
 
-    loggers = [logger_named(name) for name in log or ()]
     if given.save is not None:
         job.save(given.save)
         aside(f"written: {given.save}; certify it with: ringfence certify {given.save}")
@@ -217,7 +216,8 @@ def run_or_save(
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    run = certify_folder(job, job.out, unlocked, loggers)
+    with loggers_named(log or ()) as loggers:
+        run = certify_folder(job, job.out, unlocked, loggers)
     print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json)
     show_answers(run, given.csv, given.as_json)
     if run.failed:
@@ -230,12 +230,13 @@ def certify_folder(job: Job, out: Path, unlocked: bool = False, loggers: Sequenc
     from ringfence.loggers import tell_metrics
     from ringfence.progress import all_of
     from ringfence.sampling import one_thread, pick_device
+    from ringfence.store.atomic import writer_of
 
     with one_thread() if pick_device(job.execution.device).type == "cuda" else nullcontext():
         with show_waiting("loading the model and the data"):
             started = job.certification.start(out, replace(job.execution, unlocked=unlocked, on_remark=relay))
         doing, total, done, draws = started.outlook
-        if done:
+        if done and writer_of(out) is None:  # or it will be refused
             there = f"{done} of {total} inputs are already there; going on with the rest"
             aside(f"{out}: {there if done < total else f'all {total} inputs are already there'}")
         with show_progress(total, done, doing, draws) as report:

@@ -76,7 +76,7 @@ def train_command(
     with friendly("Run the same command again to continue."):
         with show_waiting("loading libraries"):
             from ringfence.data import load_dataset
-            from ringfence.loggers import logger_named
+            from ringfence.loggers import loggers_named
             from ringfence.progress import all_of
             from ringfence.training.options import described_job, objective_options
             from ringfence.training.run import TrainingRun
@@ -88,10 +88,10 @@ def train_command(
         given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
         asked = {name: value for name, value in settings.items() if value is not None}
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
-        run, loggers = TrainingRun(job, out, device, devices, tensorboard), [logger_named(one) for one in log or ()]
+        run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
         count_labels(run)
-        with show_training(run, parallel) as report:
+        with loggers_named(log or ()) as loggers, show_training(run, parallel) as report:
             files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
         if export is not None:
             from ringfence.store.atomic import write_atomically

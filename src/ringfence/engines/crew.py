@@ -23,6 +23,9 @@ BLAMED = 2
 DEATHS = 3
 """Workers that may die or fail to start one after the other, per worker, while nothing is decided."""
 
+PAUSE = 60.0
+"""Seconds between two tries to start a worker, at most, where they fail and others work."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -80,6 +83,7 @@ class Manager:
         self._plan = None if execution.plan is None else execution.plan.settings()
         self._seen: dict[str, _Seen] = {}
         self._drawn, self._deaths, self._told, self._begin = 0, 0, 0, time.monotonic()
+        self._refused, self._hire_at = 0, self._begin
         self.dispatch = Dispatch(inputs, failed_before=execution.failed_before)
 
     def records(self) -> Iterator[Record]:
@@ -90,17 +94,23 @@ class Manager:
             for message in self._crew.messages(1.0):
                 yield from self._heard(message)
             self._dismiss_silent()
-            self._staff()
             for worker in list(self._seen):
                 self._occupy(worker)
+            self._staff()
             if reason := dispatch.hopeless:
                 raise ClassifierError("classifier", "must answer", reason, "Try it on one input in this process first.")
         self._tell()
 
     def _staff(self) -> None:
-        """As many workers as there is room for; the first one finds the plan that all run by."""
+        """As many workers as there is room for; the first one finds the plan that all run by.
+
+        While others work, those that fail to start are tried less and less often: a machine that cannot load the
+        model would do nothing else, for as long as the run takes.
+        """
         wanted = self._crew.wanted()
         self.dispatch.workers = max(1, wanted)
+        if time.monotonic() < self._hire_at and any(one.open for one in self._seen.values()):
+            return
         while len(self._seen) < wanted and not (self.dispatch.idle and self._seen):
             self._seen[self._crew.hire()] = _Seen()
 
@@ -112,7 +122,7 @@ class Manager:
             return
         report = message.report
         if report is None:
-            seen.ready, seen.moved = True, time.monotonic()
+            seen.ready, seen.moved, self._refused = True, time.monotonic(), 0
             return
         if self._plan is None and report.plan is not None:
             self._plan = report.plan
@@ -163,9 +173,12 @@ class Manager:
         inputs = "1 input goes" if lost == 1 else f"{lost} inputs go"
         self._execution.on_remark(f"worker {worker} is gone: {reason}; {inputs} to others")
         self._deaths += 1
+        if not seen.ready:
+            self._refused += 1
+            self._hire_at = time.monotonic() + min(PAUSE, 2.0 ** min(self._refused, 10))
         if self._deaths > DEATHS * self.dispatch.workers:
             rule = "must live long enough to decide an input" if seen.ready else "must be able to load the model"
-            died = f"{self._deaths} died in turn, the last: {reason}"
+            died = f"{self._deaths} died in turn, the last: {reason.removesuffix('.')}"
             raise ModelError("every worker", rule, died, "Mend what it died of, and run the same command again.")
 
     def _tell(self) -> None:

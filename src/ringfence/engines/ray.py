@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -149,6 +151,7 @@ def _ray() -> Any:
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # spares us a warning about workers without GPUs
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 would put them behind everything else here
+    stop = signal.getsignal(signal.SIGTERM)
     here = {} if address is not None else {"include_dashboard": False, "num_gpus": gpus or torch.cuda.device_count()}
     try:
         if address is not None and (place := re.fullmatch(r"([^/:]+):(\d{1,5})", address)):
@@ -161,6 +164,8 @@ def _start(ray: Any, address: str | None, gpus: int | None) -> None:
             raise ArgumentError("engine", f"Ray {rule}", str(error), remedy) from error
         remedy = "Start one with `ray start --head`, or leave out `address`."
         raise ArgumentError("address", "must be a Ray cluster that answers", f"{address}: {error}", remedy) from error
+    if callable(stop) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)  # Ray put its own there, which exits as if the user's code had
 
 
 @final
@@ -260,10 +265,11 @@ def _task(folder: str, work: Callable[[int, Any], None], item: int, news: Any) -
 
 
 def reason_of(error: BaseException) -> str:
-    """The last line of what Ray says: the reason itself."""
+    """The last line of what Ray says: the reason itself, without what it might have come from."""
     cause = getattr(error, "cause", None) or error
     lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
+    told = re.sub(r"^ringfence\.errors\.\w+: | Some common causes include: .*", "", lines[-1]) if lines else ""
+    return told or type(error).__name__
 
 
 ENGINES.setdefault(Ray.name, Ray())

@@ -108,7 +108,7 @@ class Question:
             rule = f"must lie between {limits.least_alpha:g} and {limits.most_alpha:g} on this server"
             raise ArgumentError("alpha", rule, alpha, f"Usual is {limits.alpha:g}.")
         if radius is not None and not 0 <= radius < 1e6:
-            raise ArgumentError("radius", "must be a number from 0 on", radius, "Leave it out for the largest.")
+            raise ArgumentError("radius", "must be a number from 0 to 1e6", radius, "Leave it out for the largest.")
         if seconds is None:
             return cls(alpha, radius, None if job else limits.usual_seconds)
         if not 0 < seconds <= limits.seconds:
