@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
+import rich.progress
 
 import ringfence as rf
 from ringfence.bars import MOMENT, bar, in_words, pace
@@ -13,6 +15,7 @@ from ringfence.driver import Progress
 
 X = rf.load_dataset("default", limit=3)
 FAST = rf.Execution(device="cpu", batch=50)
+start = rich.progress.Progress.start
 
 
 def test_the_time_left_is_that_of_inputs_or_of_draws_where_their_number_is_known() -> None:
@@ -37,6 +40,22 @@ def test_a_bar_appears_after_a_moment_where_somebody_looks(
         told = capsys.readouterr()
         assert told.out == ""
         assert ("6/10 inputs, 200 draws/s, 2 s left" in told.err) == (shown and terminal)
+
+
+def test_a_bar_appears_before_the_first_batch_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks of a large network take long, and nothing is told meanwhile; what is over at once shows nothing."""
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with bar("certifying", 10):
+        pass
+    assert capsys.readouterr().err == ""
+    shown = Event()
+    monkeypatch.setattr("ringfence.bars.MOMENT", 0.0)
+    monkeypatch.setattr("rich.progress.Progress.start", lambda bars: (start(bars), shown.set()))
+    with bar("certifying", 10):
+        assert shown.wait(60)
+    assert "trying the network first" in capsys.readouterr().err
 
 
 def test_a_run_of_a_program_has_a_bar(

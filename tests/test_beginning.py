@@ -59,3 +59,24 @@ def test_freed_memory_is_used_again_unless_the_user_says_otherwise(said: dict[st
     told = subprocess.run([sys.executable, "-c", FAULTS], env=environment, capture_output=True, text=True, check=True)
     touched = 20 * 5 * 2**23 // resource.getpagesize()  # pages of all blocks
     assert (int(told.stdout) < touched / 4) is keeps
+
+
+FAULTS_OF_A_RUN = """
+import resource, torch, ringfence as rf
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+certified = lambda: list(rf.certify(net.eval(), torch.rand(1, 3, 32, 32), sigma=0.25, n=1000, device="cpu"))
+certified()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+certified()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep freed memory as they like")
+def test_a_program_that_certifies_keeps_freed_memory() -> None:
+    kept = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
+    environment = {**kept, "PYTHONPATH": str(Path(ringfence.__file__).parents[1])}
+    program = [sys.executable, "-c", FAULTS_OF_A_RUN]
+    told = subprocess.run(program, env=environment, capture_output=True, text=True, check=True)
+    touched = 1100 * 64 * 30 * 30 * 4 // resource.getpagesize()  # pages of what the first layer returned
+    assert int(told.stdout) < touched / 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from threading import Timer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ def pace(progress: Progress, total: int, done: int = 0, draws: int | None = None
 def bar(
     doing: str, total: int, done: int = 0, draws: int | None = None, shown: bool = True
 ) -> Iterator[Callable[[Progress], None]]:
-    """A callback for certify, whose bar appears after a moment on terminals and in notebooks with ipywidgets."""
+    """A callback for certify, whose bar appears after a moment on terminals and in notebooks with ipywidgets, also if
+    nothing is told until then: a large network is checked for long before its first batch."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
@@ -48,7 +50,9 @@ def bar(
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))
     bars = Bars(*columns, console=console, transient=True)
-    task = bars.add_task(doing, total=total, completed=done, told="")
+    task = bars.add_task(doing, total=total, completed=done, told="trying the network first")
+    waiting = Timer(MOMENT, bars.start)
+    waiting.daemon = True
 
     def report(progress: Progress) -> None:
         if progress.seconds < MOMENT:
@@ -59,7 +63,10 @@ def bar(
             task, completed=done + progress.inputs, told=told + ("" if left is None else f", {in_words(left)} left")
         )
 
+    waiting.start()
     try:
         yield report
     finally:
+        waiting.cancel()
+        waiting.join()
         bars.stop()

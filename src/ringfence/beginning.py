@@ -55,7 +55,7 @@ def keep_freed_memory() -> None:
     """Have glibc keep up to a GiB that was freed for what comes next, unless the user has said how much.
 
     Else tensors of more than some hundred KB go back to the system after every operation, which clears their pages
-    anew for the next one: much of the time that training a small network on a processor takes.
+    anew for the next one: up to half of the time that certifying or training a small network on a processor takes.
     """
     if any(name in os.environ for name in _SAID):
         return

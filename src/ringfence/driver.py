@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, final
 import torch
 from torch import Tensor
 
+from ringfence.beginning import keep_freed_memory
 from ringfence.data import Input
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.in_flight import DrawRequests
@@ -78,6 +79,8 @@ def begin(work: Work, samples: Sequence[Tensor], slots: int = 0) -> Begun:
     check_seed(work.seed)
     check_together(work.mechanisms, work.noise.law)
     device = pick_device(work.execution.device)
+    if device.type == "cpu":
+        keep_freed_memory()
     with in_front(device):
         return _begun(work, samples, slots, device, bound)
 

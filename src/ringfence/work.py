@@ -42,7 +42,7 @@ def refuse_failed(input_id: int, reason: str) -> None:
 class Execution:
     """Where and how the network runs; none of it changes what a certificate means.
 
-    batch: rows per forward, None measures; plan: a stored plan to go on with, overriding batch.
+    batch: rows per forward, None: as usual, of long runs measured; plan: a stored plan to go on with, overriding batch.
     unlocked: write a run folder although its disk knows no locks. engine: itself or its name, see ``rf.Engine``.
     check: look at a few inputs first, whether data and classifier have the same units and classes (``unit_check``).
     failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;

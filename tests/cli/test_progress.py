@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from rich.progress import BarColumn
 
 from ringfence import contradictions
 from ringfence.cli import progress
@@ -113,9 +114,13 @@ def test_trainings_in_one_process_have_their_own_words_each(lines: list[str], tm
     log.write_text("\n".join(lines))
     told: dict[str, str] = {}
     schedule: Any = SimpleNamespace(states={}, waiting=tuple)
-    shown = Shown(schedule, lambda name, done, total, words, *_, **__: told.update({name: words}))
+    totals: dict[str, float | None] = {}
+    shown = Shown(
+        schedule, lambda name, _, total, words, *__: (told.update({name: words}), totals.update({name: total}))
+    )
     shown.begin(jobs)
     shown.look(jobs, None)
+    assert {totals[job.key] for job in jobs} == {None}, "nobody knows how far they are: their bars move all the time"
     assert {key: words.partition(" step")[0] for key, words in told.items() if key != "sweep"} == {
         "train first": "member 0: epoch 3/9",
         "train second": "member 0: epoch 4/9",
@@ -157,6 +162,25 @@ def test_a_terminal_has_a_bar_of_its_own_for_each_name(
     assert "member 1" in told
     assert "5 min left" in told, "words are cut, the time left is not"
     assert lines == []
+
+
+def test_a_bar_without_a_total_moves_until_its_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(force_terminal=True, width=60)
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "remarks", console)
+    pulses: list[bool] = []
+    render = BarColumn.render
+    monkeypatch.setattr(
+        BarColumn, "render", lambda bar, task: (pulses.append(task.total is None), render(bar, task))[1]
+    )
+    with console.capture(), progress.meter() as show:
+        show("a job", 0, None, "epoch 3/9")
+        show("a job", 0, None, "epoch 4/9")
+        assert pulses
+        assert all(pulses)
+        show("a job", 1, 1, "done")
+        pulses.clear()
+    assert not pulses, "nobody looks at what is done"
 
 
 def test_a_narrow_terminal_shows_how_many_inputs_are_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from noisy_votes import INPUTS, SHAPE, SIGMA, votes
@@ -88,3 +90,36 @@ def test_one_row_that_looks_at_its_neighbour_is_found(place: int) -> None:
 
     with pytest.raises(ClassifierError, match="every row alone"):
         votes(Looks(), ForwardPlan(64))
+
+
+def in_large_batches(place: int, change: Callable[[Tensor], Tensor]) -> nn.Module:
+    """One row in 128, few enough to be excused where forms are compared, changes with the batch; in small ones none."""
+
+    class Large(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = x.flatten(1)[:, :4].clone()
+            if len(x) == 128:
+                scores[place] += change(x)
+            return scores
+
+    return Large()
+
+
+COMPANY: dict[str, Callable[[Tensor], Tensor]] = {
+    "none, but its place": lambda x: torch.arange(4.0).expand(len(x), 4),
+    "the row before it": lambda x: x.flatten(1)[:, :4].roll(1, 0),
+    "anything loud": lambda x: (x.amax() > 3) * torch.arange(4.0).expand(len(x), 4),
+    "anything empty": lambda x: (x == 0).any() * torch.arange(4.0).expand(len(x), 4),
+}
+
+
+@pytest.mark.parametrize("place", [0, 1, 62, 63, 64, 65, 126, 127])
+@pytest.mark.parametrize("company", COMPANY)
+def test_one_row_of_a_large_batch_that_changes_with_its_company_is_found(place: int, company: str) -> None:
+    with pytest.raises(ClassifierError, match="every row alone"):
+        votes(in_large_batches(place, lambda x: COMPANY[company](x)[place]), ForwardPlan(128))
+
+
+def test_a_row_of_a_large_batch_that_is_another_every_time_is_told_so() -> None:
+    with pytest.raises(ClassifierError, match="asked twice"):
+        votes(in_large_batches(5, lambda x: torch.rand(4)), ForwardPlan(128))

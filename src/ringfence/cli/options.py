@@ -100,7 +100,9 @@ Device = Annotated[
     T,
     choice("--device", "auto cpu cuda", "auto, cpu, cuda or cuda:N.", usual="auto"),
 ]
-Batch = Annotated[str | None, typer.Option(help="Rows per forward, or auto (default) to measure the fastest.")]
+Batch = Annotated[
+    str | None, typer.Option(help="Rows per forward, or auto (default): the usual ones, the fastest of long runs.")
+]
 PrecisionName = Annotated[
     str | None,
     choice(

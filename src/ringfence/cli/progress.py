@@ -29,9 +29,11 @@ class Meter(Protocol):
     """Shows how far the work of this name is; every name has its own bar, or its own lines."""
 
     def __call__(
-        self, name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False
+        self, name: str, done: float, total: float | None, told: str, left: float | None = None, now: bool = False
     ) -> None:
-        """Done of total; told: more about it; left: seconds, None if unknown; now: a line even if one is recent."""
+        """Done of total; told: more about it; left: seconds, None if unknown; now: a line even if one is recent.
+
+        Where nobody knows the total, a bar only shows that it is under way."""
 
 
 @contextmanager
@@ -113,10 +115,12 @@ def _bars() -> Iterator[Meter]:
     with Progress(*columns, console=remarks, transient=True, expand=True) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def show(name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False) -> None:
+        def show(
+            name: str, done: float, total: float | None, told: str, left: float | None = None, now: bool = False
+        ) -> None:
             if name not in tasks:
                 tasks[name] = bars.add_task(name, total=total, told="", left="")
-            if done >= total:  # nobody looks at what is done
+            if total is not None and done >= total:  # nobody looks at what is done
                 bars.remove_task(tasks.pop(name))
                 return
             bars.update(tasks[name], completed=done, told=told, left="" if left is None else f"{in_words(left)} left")
@@ -132,7 +136,7 @@ class _Lines:
         self._last: dict[str, float] = {}
 
     def __call__(
-        self, name: str, done: float, total: float, told: str, left: float | None = None, now: bool = False
+        self, name: str, done: float, total: float | None, told: str, left: float | None = None, now: bool = False
     ) -> None:
         """A line, unless the last one is recent."""
         if not now and time.monotonic() - self._last.get(name, self._begin) < LINE_SECONDS:
@@ -147,7 +151,7 @@ def show_progress(
 ) -> Iterator[Callable[[Progress], None]]:
     """A callback for certify; total inputs, done of them already before this session; draws of each, where known."""
     with meter() as show:
-        show(doing, done, total, "trying the network first")  # on a few inputs, in several batch sizes
+        show(doing, done, total, "trying the network first")  # on a few inputs, in other orders and company
 
         def report(progress: Progress) -> None:
             told, left = pace(progress, total, done, draws)

@@ -300,7 +300,7 @@ class Shown:
             None if left is None else 60 * left,
         )
         for job in running:
-            self._show(job.key, 0, 1, one_line(job.work.last_words(job, shared=self._together.get(job.key, False))))
+            self._show(job.key, 0, None, one_line(job.work.last_words(job, shared=self._together.get(job.key, False))))
 
     def _done(self) -> str:
         states = self._schedule.states.values()

@@ -22,8 +22,9 @@ from ringfence.sampling.forward import Forward, left_early, single
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, plainer
 from ringfence.sampling.preparing import copied
 
-PLAIN_ROWS = 64
-"""Rows a forward when the plain network is asked: it may be slow, and needs to be asked often."""
+PLAIN_ROWS, FEW_ROWS = 64, 16
+"""Rows a forward when the plain network is asked: it may be slow, and needs to be asked often. Few are enough in
+float32, where no row may be off: of the run's own batches every row is asked in other company, too."""
 COMPARED = (32, 128)
 """Rows that are compared, at least and at most."""
 PIECE = 16
@@ -112,7 +113,7 @@ def _ask_plain(
         rule = "classifiers of Ringfence's own take no hooks and no other forward than their score"
         raise ClassifierError("classifier", rule, beside, "Change the networks inside, or write a score.")
     exact = Forward(classifier, ForwardPlan(plan.batch), device, num_classes)
-    size = min(plan.batch, PLAIN_ROWS)
+    size = min(plan.batch, FEW_ROWS if plan.precision == "fp32" else PLAIN_ROWS)
     before = rows[:size].clone()
     with inputs_watched():
         first = _scores(exact, rows[:size])
@@ -164,8 +165,9 @@ def _try(
         answer = forward(batches[0])
         scores = answer.scores.cpu()
         found = _spread(torch.cat([scores, *(_scores(forward, one) for one in batches[1:])]))
-        coupled, steady = _not_fixed(forward, batches[0], scores, plain.tolerance.alone, WAYS[:4])
-        problem = _differs(found, plain) or coupled
+        asked, ways = (forward, batches[0], scores, plain.tolerance.alone), WAYS[:4]
+        coupled, steady = _not_fixed(*asked, MOVED if plan.precision == "fp32" else ways)
+        problem = _differs(found, plain) or (coupled and (_not_fixed(*asked, ways)[0] or coupled))
     except Exception as error:  # tracing, compiling and vectorising may fail in any way; the plain network did not
         is_plain = plan.plain == replace(plan, refused=())
         if out_of_memory(error) or (isinstance(error, RingfenceError) and is_plain):
@@ -206,7 +208,18 @@ def _shuffled(rows: Tensor) -> tuple[Tensor, Tensor]:
     return rows[order], order
 
 
-WAYS: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = (
+def _loud_and_empty(rows: Tensor) -> Tensor:
+    """Two and two."""
+    return _company(rows.flip(0) * 3 + 1, _places(rows) % 4 < 2, torch.zeros_like(rows))[0]
+
+
+def _rolled(rows: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    far = len(rows) // 2 | 1  # an odd number, so that places of even rows become those of odd ones
+    return rows.roll(far, 0), place.roll(far)
+
+
+Ways = tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...]
+WAYS: Ways = (
     # What it means if scores change; rows -> another batch, and which of the rows stands where.
     (TWICE, lambda x: (x, _places(x))),
     (COUPLED, lambda x: (x.flip(0), _places(x).flip(0))),
@@ -216,6 +229,11 @@ WAYS: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = (
     (COUPLED, lambda x: _company(x, _places(x) % 2 == 0, x[:1].expand_as(x))),
     (COUPLED, _shuffled),
 )
+MOVED: Ways = (
+    # Every row once more, far from its place, its neighbours replaced: all at once where rounding excuses no row.
+    (COUPLED, lambda x: _rolled(*_company(x, _places(x) % 2 == 0, _loud_and_empty(x)))),
+    (COUPLED, lambda x: _rolled(*_company(x, _places(x) % 2 == 1, _loud_and_empty(x)))),
+)
 
 
 def _not_fixed(
@@ -223,7 +241,7 @@ def _not_fixed(
     rows: Tensor,
     scores: Tensor,
     within: Tolerance,
-    ways: tuple[tuple[str, Callable[[Tensor], tuple[Tensor, Tensor]]], ...] = WAYS,
+    ways: Ways = WAYS,
 ) -> tuple[str | None, Tensor]:
     """Why the forward is no fixed function of a row: asked again, in another order, in other company; its scores so far
     are on the host.

@@ -28,14 +28,20 @@ from ringfence.sampling.plan import (
 CPU_BATCHES = (20, 100, 200, 400)
 FEATURES_BATCH = 1600
 """Rows of features are so cheap that a batch's fixed costs are most of its time: half the time of 400 rows."""
+USUAL_BATCHES, USUAL_NUMBERS = (100, 50, 20, 10), 3_100_000
+"""Rows a forward on a CPU where nothing is measured, the most whose inputs have so few numbers: of larger batches what
+layers return fits into no cache. A chunk of a hundred draws is cut into whole batches."""
+SMALL_RUN = 5000
+"""Draws up to which half a hundred rows are enough: the check asks a few batches, and the last one is not full."""
+FEATURES_USUAL = 400
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
 FAIR_ROWS, FAIR_SECONDS = 400, 0.04
 """Small batches are timed several in a row, up to so many rows or so long: one alone is over before other programs
 interrupt it, larger ones are not, so that on a busy CPU a forward of 20 rows won that takes twice the time of 400."""
-SHORT_RUN = 20 * FAIR_ROWS
-"""Draws that take no longer than measuring all sizes does: small ones alone are tried."""
+SHORT_RUN = 500 * FAIR_ROWS
+"""Draws of which measuring all sizes on a CPU would take a thirtieth or more: in shorter runs nothing is measured."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 SLOWEST = 100.0
@@ -66,20 +72,22 @@ def fastest_plan(
 ) -> ForwardPlan:
     """The plan with the highest rate of noisy forwards; batch fixes the size and leaves the layout to measure.
 
-    A compiled network is not measured, because compiling every candidate would cost minutes: it gets the
-    largest batch, channels last, folded batch norms and, where it can, the fused ResNets, which have been the fastest
-    wherever they were tried. compile None: on CUDA, where so many draws would take so long without that it pays.
+    On a CPU it is the usual one unless a long run is known to follow: measuring takes as long as thousands of draws.
+    A compiled network is not measured, because compiling every candidate would cost minutes: it gets what was fastest
+    wherever it was tried, the largest batch, channels last, folded batch norms and, where it can, the fused ResNets.
+    compile None: on CUDA, where so many draws would take so long without that it pays.
     """
     if batch is not None:
         check_memory(batch, shape, device)
     image, fold = len(shape) == 3, device.type == "cuda"
     consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if consensus else 1
+    if device.type == "cpu" and not compile and draws <= SHORT_RUN:
+        return ForwardPlan(batch or parts * usual_rows(shape, draws), precision, channels_last=image, parts=parts)
     if compile:
         size = batch or _rows(classifier, shape, device, 0 if consensus else draws)
         fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
-        # Of several networks whole waves of blocks: a last one that is nearly empty would cost each of them. With one
-        # network the next batch's noise fills it.
+        # Of several networks whole waves of blocks: a last one that is nearly empty costs each; of one, noise fills it.
         if fused and batch is None and count_resnets(classifier) > 1:
             size = whole_waves(size, device)
         parts = consensus_parts(size, shape, device, draws) if consensus and not fused else parts
@@ -91,19 +99,17 @@ def fastest_plan(
         half = others and precision == "bf16"
         return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
     best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else sizes(device, shape, draws):
+    for size in (batch,) if batch else sizes(device, shape):
         wanted = replace(best, batch=size)
         plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        if rate > best_rate:
-            best, best_rate = plan, rate
+        best, best_rate = (plan, rate) if rate > best_rate else (best, best_rate)
         # Larger batches stop paying (never on a CPU: others may use it), memory is full, or a forward is long enough.
         if (fold and rate < 0.95 * before) or plan != wanted or rate * ENOUGH_SECONDS < size:
             break
         before = rate
     if image:  # the other layout at that size alone: all sizes again would cost seconds of every start
         other, rate = _fitting(classifier, replace(best, channels_last=False), shape, num_classes, device)
-        if rate > best_rate:
-            best, best_rate = other, rate
+        best, best_rate = (other, rate) if rate > best_rate else (best, best_rate)
     with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
         if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
             stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
@@ -169,12 +175,20 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
     return True
 
 
-def sizes(device: torch.device, shape: tuple[int, ...], draws: int = 0) -> Iterator[int]:
-    """Rows a forward that are tried, the largest last, before a run of so many draws (0: nobody knows)."""
+def usual_rows(shape: tuple[int, ...], draws: int = 0) -> int:
+    """Of a forward on a CPU where nothing is measured, before so many draws (0: nobody knows)."""
+    if len(shape) == 1:
+        return FEATURES_USUAL
+    room = USUAL_NUMBERS // max(1, torch.Size(shape).numel())
+    few = USUAL_BATCHES[1 if 0 < draws <= SMALL_RUN else 0 :]
+    return next((rows for rows in few if rows <= room), few[-1])
+
+
+def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
+    """Rows a forward that are tried, the largest last."""
     if device.type == "cpu":
-        short = 0 < draws <= SHORT_RUN
-        yield from CPU_BATCHES[:2] if short else CPU_BATCHES
-        if len(shape) == 1 and not short:
+        yield from CPU_BATCHES
+        if len(shape) == 1:
             yield FEATURES_BATCH
         return
     # Keep a float32 batch of inputs below about 400 MB.
