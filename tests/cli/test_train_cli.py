@@ -241,7 +241,6 @@ def test_members_start_from_models_and_trees(call: Call, tmp_path: Path, init: s
 
 
 def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None:
-    words = ["train", *tiny, "--out", tmp_path / "out"]
     for extra, told in (
         (["--sigma", -1], "sigma"),
         (["--epochs", 0], "epochs"),
@@ -260,7 +259,8 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
         (["--parallel", 0], "must be at least 1"),
         (["--arch", "resnet20"], "must take inputs of the data's shape, (1, 4, 4)"),
     ):
-        assert told in call(*words, *extra, code=2).output.replace("\n", " "), extra
+        words = [word for pair in zip(tiny[::2], tiny[1::2], strict=True) if pair[0] not in extra for word in pair]
+        assert told in call("train", *words, *extra, "--out", tmp_path / "out", code=2).output.replace("\n", " "), extra
     np.savez(tmp_path / "one.npz", x_train=np.zeros((4, 4, 4), np.float32), y_train=np.zeros(4, np.int64))
     told = call("train", "--data", tmp_path / "one.npz", "--arch", tiny[3], "--out", tmp_path / "o", code=2).output
     assert "at least two classes" in told

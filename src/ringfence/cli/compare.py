@@ -12,6 +12,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.help import SEVERAL
 from ringfence.cli.tables import percent, sparkline, table
 from ringfence.rounding import written, written_down
 
@@ -38,7 +39,9 @@ def compare_command(
     best: Annotated[bool, typer.Option("--best", help="Add the best of all runs per input; alpha must pay.")] = False,
     alpha: Annotated[float | None, typer.Option(help="Failure probability that --best may spend.")] = None,
     above: Annotated[float, typer.Option(help="Count the inputs certified above this radius.")] = 0.05,
-    gains: Annotated[str, typer.Option(help="Percentages x for the share that gains more than x.")] = "0,10,25,50,100",
+    gains: Annotated[
+        str, typer.Option(help="Percentages x for the share that gains more than x.", metavar=f"X{SEVERAL}")
+    ] = "0,10,25,50,100",
     lane: o.LaneName = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
