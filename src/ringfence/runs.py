@@ -88,7 +88,8 @@ class Run:
         return metrics_by_lane(self.folder, radii)
 
     def frame(self) -> pandas.DataFrame:
-        """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound."""
+        """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound, and
+        the norm of the radius."""
         try:
             import pandas
         except ImportError as error:

@@ -86,14 +86,14 @@ def score_sums(cells: IntArray) -> FloatArray:
     return sums
 
 
-COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound")
-"""prediction is -1 for an abstention; label and correct are empty where no label is known."""
+COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound", "norm")
+"""prediction is -1 for an abstention; label and correct are empty where no label is known; norm is the radius's."""
 
 
 def answers(run: RunFolder) -> list[dict[str, Any]]:
     """The rows, in the order of ids and lanes."""
     names = {one.id: one.name for one in run.inputs()}
-    wanted = ["input_id", "lane", "label", "prediction", "radius", "p_a", "draws", "sound"]
+    wanted = ["input_id", *(name for name in COLUMNS if name not in ("name", "id", "correct"))]
     rows = []
     for row in run.records(wanted).to_pylist():
         one, label = row.pop("input_id"), row["label"]
