@@ -138,17 +138,17 @@ def read_job(path: Path) -> dict[str, Any]:
 
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise StoreError(str(path), f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
+            raise StoreError(path, f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
         content = yaml.load(path.read_bytes(), EachOnce)  # JSON is YAML
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
+        raise StoreError(path, "must be a readable YAML or JSON file", told, "Check the file.") from error
     if too_many(content):
         rule, remedy = f"must hold at most {MOST:,} values", "Aliases count wherever they stand."
-        raise StoreError(str(path), rule, "more than that", remedy)
+        raise StoreError(path, rule, "more than that", remedy)
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
-        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with `save`.")
+        raise StoreError(path, rule, f"a {type(content).__name__}", "Write one with `save`.")
     return {str(key): value for key, value in content.items()}
 
 

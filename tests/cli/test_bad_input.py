@@ -21,6 +21,12 @@ Call = Callable[..., Result]
 OK = ("--sigma", "0.5", "--limit", "2", "--n", "100", "--batch", "50")
 
 
+def usual(*options: object) -> list[object]:
+    """What is OK, but for what these options say otherwise; staged has no n."""
+    given = {*options, *(["--n"] if "staged" in options else [])}
+    return [word for pair in zip(OK[::2], OK[1::2], strict=True) if pair[0] not in given for word in pair]
+
+
 def refused(call: Call, *words: object) -> str:
     """The message of a refusal, on standard error, with nothing on standard output."""
     result = call(*words, code=2)
@@ -103,8 +109,7 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("options", "parts"), SETTINGS, ids=lambda value: " ".join(map(str, value))[:40])
 def test_settings(call: Call, tmp_path: Path, options: list[object], parts: tuple[str, ...]) -> None:
-    usual = OK if "staged" not in options else [one for one in OK if one not in ("--n", "100")]  # staged has no n
-    message = refused(call, "certify", *usual, *options, "--out", tmp_path / "run")
+    message = refused(call, "certify", *usual(*options), *options, "--out", tmp_path / "run")
     for part in parts:
         assert part in message, f"{part!r} is not in {message!r}"
     assert not (tmp_path / "run").exists()
@@ -119,7 +124,7 @@ def test_settings_are_checked_together_before_anything_is_loaded(
     monkeypatch.setattr("ringfence.loaded.load_model", load)
     monkeypatch.setattr("ringfence.data.choice.load_dataset", load)
     for options in (["--alpha", 2], ["--seed", 2**64], ["--batch", "x"], ["--radius", 9], ["--mechanism", "x"]):
-        refused(call, "certify", *OK, *options, "--out", tmp_path / "run")
+        refused(call, "certify", *usual(*options), *options, "--out", tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -399,3 +404,30 @@ def test_the_table_of_a_run_is_written_into_a_folder_that_is_not_there_yet(call:
     table = tmp_path / "tables" / "today" / "answers.csv"
     call("certify", *OK, "--out", tmp_path / "run", "--csv", table)
     assert len(table.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report", "out", "--out", "page.html"], "out: must"),
+        (["attack", "data"], "data: must"),
+        (["plot", "kind", "--kind", "curve", "--out", "a.png"], "kind: must"),
+        (["certify", "model", "--out", "run"], "model: must"),
+        (["aces", "frontier", "radii"], "radii: must"),
+        (["export", "csv", "out"], "out: must"),
+        (["seal", "key", "--key", "key"], "key: must"),
+        (["serve", "jobs"], "jobs: must"),
+        (["sweep", "data"], "data: must"),
+        (["sweep", "good.yaml", "--unpack", "out"], "--unpack out: must hold archives"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "empty folder"])
+def test_what_is_called_like_an_option_is_told_as_it_was_written(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str, there: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text("certify:\n- name: one\n  settings: {sigma: 0.5, limit: 2, n: 100}\n")
+    if there:
+        (tmp_path / message.split(":")[0].split()[-1]).mkdir()
+    assert f"error: {message}" in refused(call, *words)

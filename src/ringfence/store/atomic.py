@@ -48,7 +48,7 @@ def writing_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, f"Mend the disk or choose another folder. {_CONTINUE}")
-        raise StoreError(str(path), "must be writable", error.strerror or str(error), remedy) from error
+        raise StoreError(path, "must be writable", error.strerror or str(error), remedy) from error
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def reading_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = "Check the path and its permissions."
-        raise StoreError(str(path), "must be a readable file", error.strerror or str(error), remedy) from error
+        raise StoreError(path, "must be a readable file", error.strerror or str(error), remedy) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -176,7 +176,7 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
     with writing_errors(path):
         if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
             remedy = f"Remove it, or choose another `{named}`."
-            raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
+            raise StoreError(path, "must be a file that ringfence made", "something else", remedy)
         file = path.open("a+b")
     try:
         if os.name == "posix":

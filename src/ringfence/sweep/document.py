@@ -58,7 +58,7 @@ def read_document(file: Path) -> Lines:
     """The mapping that the file holds; a DataError with the line where it is none."""
 
     def refused(rule: str, received: object) -> DataError:
-        return DataError(str(file), rule, received, "docs/sweep.md shows a whole sweep file.")
+        return DataError(file, rule, received, "docs/sweep.md shows a whole sweep file.")
 
     content = read_file(file)
     if len(content) > LARGEST:
@@ -82,7 +82,7 @@ def _refuse_too_many(file: Path, found: Any) -> None:
     """Aliases of aliases cost nothing to read and everything to walk through: each counts wherever it stands."""
     if too_many(found):
         remedy = "Aliases count wherever they stand."
-        raise DataError(str(file), f"must hold at most {MOST:,} values", "more than that", remedy)
+        raise DataError(file, f"must hold at most {MOST:,} values", "more than that", remedy)
 
 
 MOST_JOBS = 5_000

@@ -105,13 +105,13 @@ class TrainingRun:
         try:
             before = TrainingJob.of(read_json(path)).config()
         except ArgumentError as error:
-            raise StoreError(str(path), error.rule, error.received, "Train into another folder.") from error
+            raise StoreError(path, error.rule, error.received, "Train into another folder.") from error
         old, new = dict(flatten(json.loads(json.dumps(before)))), dict(flatten(now))
         changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
         if changed:
             listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
             remedy = "Choose another folder, or repeat the old settings to continue."
-            raise StoreError(str(self.out), "a training is continued with its own settings", listed, remedy)
+            raise StoreError(self.out, "a training is continued with its own settings", listed, remedy)
 
     def load_data(self) -> DeviceData:
         """The training split of its data."""
