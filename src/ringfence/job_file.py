@@ -134,7 +134,7 @@ def read_job(path: Path) -> dict[str, Any]:
     """The mapping of a YAML or JSON file, read without running anything."""
     import yaml
 
-    from ringfence.yaml_files import MOST, EachOnce, too_many
+    from ringfence.yaml_files import EachOnce, refuse_too_many
 
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -143,9 +143,7 @@ def read_job(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
         raise StoreError(path, "must be a readable YAML or JSON file", told, "Check the file.") from error
-    if too_many(content):
-        rule, remedy = f"must hold at most {MOST:,} values", "Aliases count wherever they stand."
-        raise StoreError(path, rule, "more than that", remedy)
+    refuse_too_many(path, content, StoreError)
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
         raise StoreError(path, rule, f"a {type(content).__name__}", "Write one with `save`.")
