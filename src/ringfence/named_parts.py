@@ -19,7 +19,7 @@ from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane
 from ringfence.sampling import ForwardPlan, check_seed, pick_device
-from ringfence.settings import check_settings
+from ringfence.settings import SMALLEST_SHARE, check_settings
 from ringfence.stats.noise_law import AUTO
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ def check_tree(value: Certification) -> None:
     if value.split_alpha and joint:
         rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
         raise ArgumentError("split_alpha", rule, f"procedure {value.procedure.name}", "Leave it out.")
+    if value.split_alpha and value.procedure.alpha / len(lanes) < SMALLEST_SHARE <= value.procedure.alpha:
+        rule, remedy = f"must be at least {SMALLEST_SHARE:g} for each lane", "Raise it, or leave `split_alpha` out."
+        raise ArgumentError("alpha", rule, f"{value.procedure.alpha:g} over {len(lanes)} lanes", remedy)
     if (value.lift is not None or value.names) and not live:
         rule = "are for a network of the program; a tree of models says its own"
         raise ArgumentError("lift, lanes", rule, str(value.classifier), "Leave them out.")

@@ -44,6 +44,11 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--alpha", 1], ("error: --alpha:", "strictly between 0 and 1", "got 1", "0.001")),
     (["--alpha", 1e-300, "--radius", 0.1], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
     (["--alpha", 1e-300, "--n", 100], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
+    (
+        ["--alpha", 2e-200, "--members", "default,default:1", "--singles", "--split-alpha"],
+        ("error: --alpha:", "at least 1e-200 for each lane", "got 2e-200 over 3 lanes", "leave --split-alpha out"),
+    ),
+    (["--procedure", "two-sided", "--lower-share", 1e-150], ("error: --lower-share:", "[1e-09, 1)", "got 1e-150")),
     (["--alpha", 1.5], ("error: --alpha:", "strictly between 0 and 1", "got 1.5", "0.001")),
     (["--n", 0], ("error: --n:", "at least 1", "got 0", "100000")),
     (["--n", -5], ("error: --n:", "at least 1", "got -5", "100000")),

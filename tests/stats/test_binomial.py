@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from ringfence.errors import ArgumentError
-from ringfence.stats import ClopperPearson, SpendingClopperPearson, clopper_pearson_lower, clopper_pearson_upper
+from ringfence.errors import AlphaError, ArgumentError
+from ringfence.stats import (
+    AlphaLedger,
+    ClopperPearson,
+    SpendingClopperPearson,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    group_sequential_design,
+)
 
 CASES = [
     (k, n, alpha)
@@ -145,3 +152,14 @@ def test_bounds_name_what_they_are_valid_for() -> None:
         anytime.lower_at_look(90, 100, 0)
     with pytest.raises(ArgumentError, match="alpha"):
         ClopperPearson(0.0)
+
+
+def test_levels_that_are_too_small_are_refused_when_they_are_named_not_when_they_are_used() -> None:
+    for make, alpha in ((ClopperPearson, 1e-301), (SpendingClopperPearson, 1e-299), (AlphaLedger, 1e-301)):
+        with pytest.raises(ArgumentError, match=r"alpha: must lie strictly between 0 and 1, and be at least 1e-.00"):
+            make(alpha)
+    with pytest.raises(ArgumentError, match="at least 1e-200; got 1e-299"):
+        group_sequential_design(0.7, 1e-299, 0.001, 1000)
+    SpendingClopperPearson(1e-200).lower_at_look(10**9, 10**9, 10**12)
+    with pytest.raises(AlphaError, match=r"alpha: its share for the half must be .* at least 1e-300; got 5e-301"):
+        AlphaLedger(1e-300).take("half", 5e-301)

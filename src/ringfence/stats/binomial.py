@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ringfence.errors import AlphaError, ArgumentError
+from ringfence.settings import SMALLEST_SHARE
 from ringfence.stats.special import betainc, betaincc, betainccinv
 from ringfence.types import FloatArray, IntArray
 
@@ -94,16 +95,15 @@ def _checked(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[IntArray, In
     if not ((successes == np.asarray(k)) & (draws == np.asarray(n))).all():  # cut off, they would count as fewer
         raise ArgumentError("k, n", "must be whole numbers", received, remedy)
     check_alpha(level)
-    if not (level >= SMALLEST).all():
-        raise ArgumentError("alpha", f"must be at least {SMALLEST:g} to be told from 0", alpha, "Usual is 0.001.")
     return successes, draws, level
 
 
-def check_alpha(alpha: ArrayLike) -> None:
-    """Refuse failure probabilities outside (0, 1)."""
+def check_alpha(alpha: ArrayLike, least: float = SMALLEST) -> None:
+    """Refuse failure probabilities outside (0, 1), or too small to be told from 0; least: where parts are spent."""
     level = np.asarray(alpha)
-    if not ((level > 0) & (level < 1)).all():
-        raise ArgumentError("alpha", "must lie strictly between 0 and 1", alpha, "A usual choice is 0.001.")
+    if not ((level >= least) & (level < 1)).all():
+        rule = f"must lie strictly between 0 and 1, and be at least {least:g}"
+        raise ArgumentError("alpha", rule, alpha, "A usual choice is 0.001.")
 
 
 def rank_test(n_a: ArrayLike, n_b: ArrayLike) -> FloatArray:
@@ -183,7 +183,7 @@ class SpendingClopperPearson(AnytimeBound):
     alpha: float
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        check_alpha(self.alpha, SMALLEST_SHARE)
 
     def lower_at_look(self, k: ArrayLike, n: ArrayLike, look: ArrayLike) -> FloatArray:
         """BetaInv(alpha / (look (look+1)); k, n-k+1), rounded down; looks are counted from 1."""
@@ -229,8 +229,9 @@ class AlphaLedger:
         Names may be paid more than once; the shares add up. Rounding of the shares' sum is forgiven up to
         1e-12 relative, which the bounds' own safety margin of 1e-6 covers.
         """
-        if not amount > 0:
-            raise AlphaError(name, "a share of alpha must be positive", amount, "Give every bound its own share.")
+        if not amount >= SMALLEST:
+            rule = f"its share for the {name} must be positive, and at least {SMALLEST:g}"
+            raise AlphaError("alpha", rule, amount, "Give every bound a share of its own, or raise it.")
         if fsum([*self._spent.values(), amount]) > self.alpha * (1 + 1e-12):
             raise AlphaError(
                 name,
