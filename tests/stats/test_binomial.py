@@ -140,6 +140,15 @@ def test_the_smallest_level_is_kept_too(k: int, n: int) -> None:
     assert bound == clopper_pearson_upper(float(k), float(n), 1e-300)
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1e-4, 1e-12])
+@pytest.mark.parametrize("n", [10**6, 10**8, 10**9, 10**12])
+def test_bounds_are_tight_where_the_inverse_is_not(n: int, alpha: float) -> None:
+    """SciPy's misses the root at a = 1000 alone: bounds from 999 failures were worse than those from 1000."""
+    bounds = clopper_pearson_upper([998, 999, 1000], n, alpha)
+    assert (np.diff(bounds) > 0).all()
+    assert 1 - 2e-5 < tail_at_most(999, n, float(bounds[1])) / mpmath.mpf(alpha) <= 1
+
+
 def test_bounds_name_what_they_are_valid_for() -> None:
     fixed, anytime = ClopperPearson(0.01), SpendingClopperPearson(0.01)
     assert fixed.lower_at_fixed_n(90, 100) == clopper_pearson_lower(90, 100, 0.01)
