@@ -110,10 +110,10 @@ class Run:
         """Write the page about this run, beside it where no place is named."""
         from ringfence.report.page import report_page
         from ringfence.report.reading import load
-        from ringfence.report.rendering import write
+        from ringfence.report.rendering import in_utf8, write
 
         path = Path(f"{self.folder.path.absolute()}.html" if out is None else out)
-        write(path, report_page(load([self.folder.path]), title).encode())
+        write(path, in_utf8(report_page(load([self.folder.path]), title)))
         return path
 
     def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:

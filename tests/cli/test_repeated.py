@@ -1,7 +1,8 @@
-"""An option that takes one value and is given twice is refused: the last alone would count, and nobody is told."""
+"""Values that would get lost are refused: empty ones, and, of an option that takes one value, all but the last."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,3 +74,22 @@ def test_every_option_of_every_command(words: tuple[str, ...]) -> None:
         except Exception as error:
             message = str(error)
         assert ("must be given once" in message) is not one.multiple, (one.name, message)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_empty_values_are_refused(words: tuple[str, ...]) -> None:
+    """As a variable of a shell gives that is not set: an empty path is this folder, an empty list the usual one."""
+    command: Any = COMMANDS[words]
+    known = command.get_params(Context(command))
+    first = [one for one in known if one.param_type_name == "argument"][:1]
+    for one in known:
+        if one.param_type_name == "option" and not one.is_flag:
+            name, given = max(one.opts, key=len), [one.opts[0], *[""] * one.nargs]
+        elif one in first:
+            name, given = one.metavar or one.name.upper(), [" "]
+        else:
+            continue
+        with pytest.raises(Exception, match=re.escape(name)) as refused:
+            command.make_context(words[-1], given)
+        expected = f"{name}: must have a value; got an empty one. Give it one, or leave it out."
+        assert expected in str(refused.value) or "unable to parse string" in str(refused.value), name

@@ -108,8 +108,7 @@ def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
 
     Radii and bounds have all their digits: what is read back is what was proved, not more.
     """
-    rows = ({name: _written(value) for name, value in row.items()} for row in answers(run))
-    text = csv_text(COLUMNS, rows)
+    text = csv_text(COLUMNS, answers(run))
     if isinstance(target, str | Path):
         with writing_errors(Path(target)):
             Path(target).parent.mkdir(parents=True, exist_ok=True)
@@ -130,5 +129,5 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _written(value) for name, value in row.items()} for row in rows)
     return text.getvalue()

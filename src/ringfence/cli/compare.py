@@ -14,6 +14,7 @@ from ringfence.cli.console import friendly, numbers, print_json, remark, results
 from ringfence.cli.derived import grouped
 from ringfence.cli.help import SEVERAL
 from ringfence.cli.tables import percent, sparkline, table
+from ringfence.errors import ArgumentError
 from ringfence.rounding import written, written_down
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ def compare_command(
         from ringfence.store.atomic import write_atomically
 
         shown = within.shown
+        unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
+        for name, value in (unused if envelope else {"radii": radii}).items():
+            if value is not None:
+                rule = f"goes {'not' if envelope else 'only'} with `envelope`"
+                raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
+        if alpha is not None and not best:
+            raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return

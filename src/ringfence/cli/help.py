@@ -95,7 +95,7 @@ class HelpfulCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual, but all wrong options are told together, with what they got."""
         if not ctx.resilient_parsing and (
-            wrong := _wrong_options(self, ctx, list(args)) or _repeated(self, ctx, list(args))
+            wrong := _wrong_options(self, ctx, list(args)) or _lost(self, ctx, list(args))
         ):
             raise UsageError("\n".join(wrong), ctx)
         return super().parse_args(ctx, args)
@@ -155,8 +155,8 @@ def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
     return [*wrong, *command.wrong_fields(given)] if wrong else []
 
 
-def _repeated(command: Any, ctx: Any, words: list[str]) -> list[str]:
-    """Options that take one value and got several, of which the last alone would count; switches both on and off."""
+def _lost(command: Any, ctx: Any, words: list[str]) -> list[str]:
+    """Values that would get lost: empty ones, all but the last of an option that takes one, and switches on and off."""
     parser = type(command.make_parser(ctx))(ctx)
     known = command.get_params(ctx)
     for one in map(copy, known):
@@ -164,16 +164,24 @@ def _repeated(command: Any, ctx: Any, words: list[str]) -> list[str]:
         one.add_to_parser(parser, ctx)
     given = parser.parse_args(args=words)[0]
     wrong = []
-    for one in [one for one in known if one.param_type_name == "option" and not one.multiple]:
-        values = [" ".join(value) if isinstance(value, tuple) else value for value in given.get(one.name, ())]
+    for one in known:
+        values = [" ".join(got) if isinstance(got, tuple) else got for got in _listed(given.get(one.name))]
+        name = max(one.opts, key=len) if one.param_type_name == "option" else _metavar(one)
+        if any(isinstance(value, str) and not value.strip() for value in values):
+            wrong.append(f"{name}: must have a value; got an empty one. Give it one, or leave it out.")
+        if one.param_type_name != "option" or one.multiple:
+            continue
         if one.is_flag:
             values = [(one.opts if on else one.secondary_opts)[0] for on in dict.fromkeys(values)]
         if len(values) > 1:
-            name = max(one.opts, key=len)
             several = _metavar(one).endswith(SEVERAL)
             remedy = f"Write {name} {','.join(values)}." if several else "Keep the one that you mean."
             wrong.append(f"{name}: must be given once; got {' and '.join(values)}. {remedy}")
     return wrong
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _help_all() -> Any:

@@ -210,6 +210,9 @@ class NormOptions:
         """None: the one that was proved."""
         from ringfence.stats.norms import InNorm
 
+        if self.norm is None and self.coordinates is not None:
+            raise ArgumentError("coordinates", "goes with `norm`", self.coordinates, "Leave it out, or add `norm`.")
+
         return None if self.norm is None else InNorm(self.norm, self.coordinates)
 
 

@@ -69,7 +69,8 @@ class SigningKey:
         private = found._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with writing_errors(path):
             if path.exists():
-                raise StoreError(path, "must not exist: a key is never replaced", "a file", "Choose another name.")
+                what = "a folder" if path.is_dir() else "a file"
+                raise StoreError(path, "must not exist: a key is never replaced", what, "Choose another name.")
             create_exclusively(path, private, mode=0o600)
             public = found._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
             write_atomically(path.with_name(path.name + ".pub"), public)
