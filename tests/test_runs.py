@@ -138,7 +138,7 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "no draws": ({"sigma": 0.25, "n": 0}, "n: "),
     "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
     "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
-    "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
+    "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2 and at most 2147483647; got 1"),
 }
 
 

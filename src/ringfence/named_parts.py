@@ -65,8 +65,9 @@ def check_numbers(value: Certification) -> None:
         check_settings(value.procedure)
     if not value.mechanisms:
         wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman-pearson."))
-    if value.classes is not None and (type(value.classes) is not int or value.classes < 2):
-        wrong.problems.append(ArgumentError("classes", "must be at least 2", value.classes, "Leave it out."))
+    if value.classes is not None and (type(value.classes) is not int or not 2 <= value.classes < 2**31):
+        rule = f"must be at least 2 and at most {2**31 - 1}"
+        wrong.problems.append(ArgumentError("classes", rule, value.classes, "Leave it out."))
     if (value.mean is None) != (value.std is None):
         remedy = "Give both, one number per channel."
         wrong.problems.append(ModelError("mean, std", "must be given together", "only one", remedy))

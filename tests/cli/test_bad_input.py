@@ -109,6 +109,10 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--mean", "a", "--std", 1], ("--mean", "numbers", "'a'", "Write")),
     (["--mean", 0.5, "--std", 0], ("error: --std:", "positive", "[0.0]", "deviations")),
     (["--classes", 7], ("10", "7", "head.5")),
+    (
+        ["--classes", 10**23],
+        ("error: --classes:", "at most 2147483647", f"got {10**23}", "Leave it out"),
+    ),
 ]
 
 
@@ -421,7 +425,7 @@ def test_the_table_of_a_run_is_written_into_a_folder_that_is_not_there_yet(call:
         (["aces", "frontier", "radii"], "radii: must"),
         (["export", "csv", "out"], "out: must"),
         (["seal", "key", "--key", "key"], "key: must"),
-        (["serve", "jobs"], "jobs: must"),
+        (["serve", "jobs", "--port", "0"], "jobs: must"),
         (["sweep", "data"], "data: must"),
         (["sweep", "good.yaml", "--unpack", "out"], "--unpack out: must hold archives"),
     ],

@@ -64,9 +64,18 @@ def reading_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace path by content in one step that survives a crash of the process or the machine."""
     with writing_errors(path):
+        _refuse_device(path)
         with _beside(path, content) as temporary:
             os.replace(temporary, path)
         _sync_folder(path.parent)
+
+
+def _refuse_device(path: Path) -> None:
+    """A device would be replaced by a file too: /dev/null, where root runs this, for the whole machine."""
+    folder = path.parent.resolve()
+    known = path.lstat().st_mode if os.path.lexists(path) else 0
+    if folder == Path("/dev") or folder.is_relative_to("/proc") or stat.S_ISCHR(known) or stat.S_ISBLK(known):
+        raise StoreError(path, "must be the name of a file", "a device, or a place among them", "Name a file.")
 
 
 def create_exclusively(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -177,7 +186,7 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
         if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
             remedy = f"Remove it, or choose another `{named}`."
             raise StoreError(path, "must be a file that ringfence made", "something else", remedy)
-        file = path.open("a+b")
+        file = path.open("a+b", buffering=0)  # on a full disk what waits in a buffer would fail again when it is closed
     try:
         if os.name == "posix":
             _take(folder, file, unlocked, named)
