@@ -14,6 +14,7 @@ from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.mechanisms import Mechanism
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.grammar import Live, Tree, live_places
+from ringfence.models.load import check_classes
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
@@ -65,9 +66,8 @@ def check_numbers(value: Certification) -> None:
         check_settings(value.procedure)
     if not value.mechanisms:
         wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman-pearson."))
-    if value.classes is not None and (type(value.classes) is not int or not 2 <= value.classes < 2**31):
-        rule = f"must be at least 2 and at most {2**31 - 1}"
-        wrong.problems.append(ArgumentError("classes", rule, value.classes, "Leave it out."))
+    with wrong:
+        check_classes(value.classes, "classes")
     if (value.mean is None) != (value.std is None):
         remedy = "Give both, one number per channel."
         wrong.problems.append(ModelError("mean, std", "must be given together", "only one", remedy))

@@ -208,6 +208,27 @@ def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
         assert "Choose a folder you may write to" in refused(call, "certify", *OK, "--out", tmp_path / "locked" / "run")
 
 
+def test_a_table_that_cannot_be_written_is_told_before_the_run(call: Call, tmp_path: Path) -> None:
+    message = refused(call, "certify", *OK, "--csv", tmp_path, "--out", tmp_path / "run")
+    assert f"error: --csv: must be the name of a file; got {tmp_path}, a folder. Name a file in it." in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_and_long_names_in_the_place_of_files(call: Call, tmp_path: Path, finished: dict[str, Path]) -> None:
+    for place, remedy in (
+        (tmp_path, "Name a file, not a folder."),
+        (tmp_path / ("x" * 300), "Choose a shorter name."),
+    ):
+        assert remedy in refused(call, "export", "csv", finished["fixed"], "--out", place)
+
+
+@pytest.mark.parametrize("command", ["rank", "variance", "weights"])
+@pytest.mark.parametrize("count", [-1, 0, 10**23])
+def test_numbers_of_classes_that_no_network_has(call: Call, command: str, count: int) -> None:
+    words = [command, "--members", "default,default:1", "--sigma", 0.5, "--limit", 2, f"--classes={count}"]
+    assert f"error: --classes: must be at least 2 and at most 2147483647; got {count}." in refused(call, *words)
+
+
 def test_a_full_disk_keeps_what_was_written(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sync, left = os.fsync, [6]
 

@@ -34,6 +34,9 @@ _REMEDIES = {
     errno.EACCES: "Choose a folder you may write to.",
     errno.EPERM: "Choose a folder you may write to.",
     errno.EROFS: "Choose a folder on a writable disk.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.ENOTDIR: "Name a place below folders.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
 }
 
 
