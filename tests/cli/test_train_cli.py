@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -319,3 +320,18 @@ def test_a_loud_sigma_is_warned_of(call: Call, tmp_path: Path) -> None:
 def test_a_misspelt_architecture_is_answered_with_the_nearest(call: Call, tmp_path: Path) -> None:
     words = ["--data", "default", "--arch", "lennet", "--sigma", 0.5, "--out", tmp_path / "net"]
     assert "Did you mean lenet?" in " ".join(call("train", *words, code=2).output.split())
+
+
+@pytest.mark.parametrize("batch", [16, 1000], ids=["fitting", "too large"])
+def test_a_training_never_replaces_a_run(
+    call: Call, tiny: list[str], finished: dict[str, Path], tmp_path: Path, batch: int
+) -> None:
+    """Its settings took the place of the run's, even where the training itself was refused: the run was lost."""
+    run = shutil.copytree(finished["fixed"], tmp_path / "run")
+    before = {one.name: one.read_bytes() for one in run.iterdir() if one.is_file() and one.name != "lock"}
+    words = ["train", *tiny, "--epochs", 1, "--device", "cpu", "--quiet", "--batch", batch, "--out", run]
+    message = call(*words, code=2).stderr
+    assert f"error: {run / 'config.json'}: " in message
+    assert "Train into another folder." in message
+    assert {one.name: one.read_bytes() for one in run.iterdir() if one.is_file() and one.name != "lock"} == before
+    call("verify", run)
