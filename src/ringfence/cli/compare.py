@@ -60,12 +60,7 @@ def compare_command(
 
         shown = within.shown
         unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
-        for name, value in (unused if envelope else {"radii": radii}).items():
-            if value is not None:
-                rule = f"goes {'not' if envelope else 'only'} with `envelope`"
-                raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
-        if alpha is not None and not best:
-            raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
+        _refuse_unused(envelope, unused if envelope else {"radii": radii}, None if best else alpha)
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return
@@ -75,13 +70,8 @@ def compare_command(
         if csv is not None:
             write_atomically(csv, as_csv(found).encode())
         if as_json:
-            answer = {
-                "above": above,
-                **_norm(shown, runs),
-                "runs": [asdict(one) for one in summaries],
-                "comparisons": [f.row() for f in found],
-            }
-            print_json(answer)
+            answer = {"runs": [asdict(one) for one in summaries], "comparisons": [one.row() for one in found]}
+            print_json({"above": above, **_norm(shown, runs), **answer})
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
@@ -97,6 +87,16 @@ def compare_command(
                 )
             if not run.has_counts:
                 remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+
+
+def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) -> None:
+    """What would be dropped without a word: options of the other form, and an alpha that pays for nothing."""
+    for name, value in unused.items():
+        if value is not None:
+            rule = f"goes {'not' if envelope else 'only'} with `envelope`"
+            raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
+    if alpha is not None:
+        raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
 
 
 def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
