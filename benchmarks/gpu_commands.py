@@ -118,9 +118,9 @@ def certify(options: argparse.Namespace) -> list[str]:
 
 def starts(folder: Path, name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     """A command twice: the second finds caches filled. And how busy the machine was."""
-    found, fewer = [], ["--limit", "1", "--n", "100"] if options.quick else []
+    found, words = [], [*STARTED[name][:-4], "--limit", "1", "--n", "100"] if options.quick else STARTED[name]
     for turn in ("first", "second"):
-        stamps = command(folder, *certify(options), *STARTED[name], *fewer, "--out", f"{name}-{turn}")
+        stamps = command(folder, *certify(options), *words, "--out", f"{name}-{turn}")
         found.append({"start": f"{name}, {turn}", **stamps, "load": os.getloadavg()[0]})
     return found
 

@@ -25,6 +25,7 @@ from ringfence.models.compose import tree_of
 from ringfence.models.grammar import Leaf, Node
 from ringfence.models.registry import NODES
 from ringfence.sampling import ForwardPlan
+from ringfence.stats import AlphaLedger
 from ringfence.store import RunConfig
 
 FAST = rf.Execution(device="cpu", plan=ForwardPlan(100))
@@ -565,3 +566,10 @@ def test_mechanisms_may_be_named_in_either_spelling() -> None:
         rf.Certification("default", noise=rf.Gaussian(0.5), mechanism="neyman")
     with pytest.raises(ArgumentError, match="must be a Mechanism; got 7"):
         rf.Certification("default", noise=rf.Gaussian(0.5), mechanism=7)  # type: ignore[arg-type]
+
+
+def test_shares_of_alpha_are_asked_for_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = property(lambda self: AlphaLedger.shared(self.alpha, ("first of many", self.alpha * 1e-298)))
+    monkeypatch.setattr(rf.Fixed, "spent", spent)
+    with pytest.raises(rf.errors.AlphaError, match=r"alpha: its share for the first of many must be .* got 9.99"):
+        value("default", rf.Data("default", limit=1), procedure=rf.Fixed(n=100))

@@ -21,6 +21,7 @@ def test_arguments_are_renamed_where_they_are_named_and_nowhere_else() -> None:
     told = error.told({"size": "--size", "mean": "--mean"})
     assert told == "--mean, --size: goes with --size; got `size`. Leave --mean or resize out."
     assert StoreError("out a/b", "is full", 1, "").told({"out": "--out"}).startswith("--out a/b: is full")
+    assert StoreError(Path("out"), "is full", 1, "").told({"out": "--out"}).startswith("out: is full")
 
 
 def test_the_library_says_the_argument_and_the_command_line_its_option() -> None:

@@ -24,6 +24,7 @@ from ringfence.analysis.columns import COLUMNS, export_csv
 from ringfence.certifying import Asked
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, Problems, RingfenceError
+from ringfence.stats.norms import InNorm
 
 FAST = rf.Execution(device="cpu", batch=100)
 
@@ -137,7 +138,7 @@ CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "no draws": ({"sigma": 0.25, "n": 0}, "n: "),
     "a negative radius": ({"sigma": 0.25, "radius": -1.0}, "radius"),
     "a precision of words": ({"sigma": 0.25, "precision": "high"}, "precision"),
-    "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2; got 1"),
+    "one class": ({"sigma": 0.25, "num_classes": 1}, "classes: must be at least 2 and at most 2147483647; got 1"),
 }
 
 
@@ -217,6 +218,18 @@ def test_answers_are_what_was_proved(run: rf.Run, tmp_path: Path) -> None:
         assert float(row["p_a"]) == record.p_a
         assert (int(row["label"]), int(row["prediction"])) == (record.label, record.prediction)
         assert (int(row["draws"]), row["correct"], row["sound"]) == (record.draws, "1", "1")
+        assert row["norm"] == record.norm == "l2"
+
+
+def test_answers_name_the_norm_of_their_radii(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"noise": rf.Uniform(0.25), "radius": 0.1, "execution": FAST}
+    run = rf.certify(Bright(), (X, Y), out=tmp_path / "x", **settings)
+    assert {row["norm"] for row in run.rows()} == {"l1"}
+    assert set(run.frame()["norm"]) == {"l1"}
+    assert {row["norm"] for row in read(run.csv(tmp_path / "a.csv"))} == {"l1"}
+    assert list(run.rows()[0])[-1] == "norm"  # whoever counts columns finds the others where they were
+    (shown,) = {row["norm"] for row in rf.Run(run.folder.in_norm(InNorm("linf"))).rows()}
+    assert shown == "linf"
 
 
 def test_no_name_is_a_formula_or_a_line_of_its_own(tmp_path: Path) -> None:

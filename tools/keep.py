@@ -88,12 +88,17 @@ def keep_hashes(training: Path, without: Iterable[Path]) -> None:
 
 def restore(training: Path, root: Path) -> Iterator[tuple[str, bool]]:
     """Bring back weights of a training whose hashes alone are kept; each name, and whether the history has it."""
+    for name, held in lost_weights(training, root):
+        if held is not None:
+            (training / name).write_bytes(held)
+        yield name, held is not None
+
+
+def lost_weights(training: Path, root: Path) -> Iterator[tuple[str, bytes | None]]:
+    """Weights of a training whose hashes alone are kept, as the history has them; None where it has not."""
     for name, digest in read_sums(training).items():
         if not (training / name).exists():
-            found = from_history((training / name).relative_to(root), digest, root)
-            if found is not None:
-                (training / name).write_bytes(found)
-            yield name, found is not None
+            yield name, from_history((training / name).relative_to(root), digest, root)
 
 
 def archive(training: Path, root: Path) -> bool:

@@ -30,7 +30,6 @@ import paper_sweeps  # noqa: E402
 from stretch_plan import Step, steps  # noqa: E402
 
 from ringfence.errors import RingfenceError  # noqa: E402
-from ringfence.models.zoo import read_sums  # noqa: E402
 from ringfence.sweep import Job, Limits, Packing, Sweep, unpack  # noqa: E402
 from ringfence.sweep.carry import data_files  # noqa: E402
 
@@ -87,15 +86,12 @@ def travelling(home: Sequence[str]) -> float:
 
 def from_history(job: Job) -> bool:
     """Whether weights that left zoo/ were found in git, by their hashes, for a job that nobody needs to do again."""
-    found = {}
-    for name, known in read_sums(ROOT / job.out).items():
-        if (content := keep.from_history(job.out / name, known, ROOT)) is not None:
-            found[job.work.path / job.out / name] = content
-    if not job.checked.makes or not {job.work.path / one for one in job.checked.makes} <= found.keys():
+    found = {job.out / name: held for name, held in keep.lost_weights(ROOT / job.out, ROOT) if held is not None}
+    if not job.checked.makes or not all(one in found or (ROOT / one).exists() for one in job.checked.makes):
         return False
     shutil.copytree(ROOT / job.out, job.work.path / job.out, dirs_exist_ok=True)
-    for file, content in found.items():
-        file.write_bytes(content)
+    for file, held in found.items():
+        (job.work.path / file).write_bytes(held)
     job.work.end(job, 0.0)
     job.work.keep(job)
     return True

@@ -1,6 +1,12 @@
 """``python -m ringfence`` and the ``ringfence`` program: signals are heard before anything heavy is imported."""
 
-from ringfence.beginning import keep_freed_memory, open_closed_streams, refuse_lost_folder, sleep_while_waiting
+from ringfence.beginning import (
+    keep_freed_memory,
+    open_closed_streams,
+    print_any_text,
+    refuse_lost_folder,
+    sleep_while_waiting,
+)
 from ringfence.bytecode import keep_bytecode
 from ringfence.signals import leave, leave_at_once_when_stopped
 from ringfence.sources import have_run, read_sources
@@ -10,6 +16,7 @@ def main() -> None:
     """Entry point of the ``ringfence`` program."""
     leave_at_once_when_stopped()
     open_closed_streams()
+    print_any_text()
     refuse_lost_folder()
     keep_bytecode()
     sleep_while_waiting()

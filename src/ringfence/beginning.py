@@ -31,6 +31,13 @@ def open_closed_streams() -> None:
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
 
 
+def print_any_text() -> None:
+    """Write out (``\\xfc``) what the encoding of standard output does not have, as standard error does: names and
+    signs would end the program, with the exit code that some commands have for a run that is not right."""
+    if sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
 def refuse_lost_folder() -> None:
     """End where the folder that the program was called in is gone: nothing can be found from there."""
     try:

@@ -123,6 +123,7 @@ class Certification:
         if not wrong.problems:
             law = self.noise.law.over(1)  # inputs have more coordinates; the driver asks again when it knows them
             wrong.ask(lambda: self.test.start(1, Given(self.classes or 2, law, self.mechanisms[0])))
+            wrong.ask(lambda: self.test.spent)
         wrong.tell()
 
     # What follows from it

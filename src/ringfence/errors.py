@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,13 +19,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 class RingfenceError(Exception):
     """A mistake a user can mend; the command line prints it and exits with code 2.
 
-    argument: what was wrong, as the user wrote it (``sigma``, a file name, ``out FOLDER``);
+    argument: what was wrong, as the user wrote it (``sigma``, ``out FOLDER``, a path, which may be called like one);
     rule: what must hold; received: what was found instead; remedy: what to do now. Where rule or remedy name another
     argument it stands in backticks: whoever has other names for arguments finds it there.
     """
 
-    def __init__(self, argument: str, rule: str, received: object, remedy: str) -> None:
-        self.argument = argument
+    def __init__(self, argument: str | Path, rule: str, received: object, remedy: str) -> None:
+        self.argument = str(argument)
+        self.is_path = isinstance(argument, Path)
         self.rule = rule
         self.received = received
         self.remedy = remedy
@@ -37,7 +39,8 @@ class RingfenceError(Exception):
     def told(self, names: Mapping[str, str]) -> str:
         """The message for a reader who calls arguments by these names, as the command line does (``--size``)."""
         written = (one.partition(" ") for one in self.argument.split(", "))
-        argument = ", ".join(names.get(name, name) + space + value for name, space, value in written)
+        said = ", ".join(names.get(name, name) + space + value for name, space, value in written)
+        argument = self.argument if self.is_path else said
         rule, remedy = (renamed(part, names) for part in (self.rule, self.remedy))
         received = str(self.received)
         end = "" if received.endswith("?") else "."  # of several problems the last may end in a question

@@ -103,10 +103,10 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     rows = columns.at(columns.lane == one_lane(sorted(set(columns.lane.tolist())), lane))
     if not rows.sound.all():
         rule, remedy = "must be proved", "Certify with the sound form."
-        raise StoreError(str(run.path), rule, "results in a paper form, without a guarantee", remedy)
+        raise StoreError(run.path, rule, "results in a paper form, without a guarantee", remedy)
     if (rows.label < 0).any():
         rule, remedy = "must have a label for every input", "Certify labelled inputs."
-        raise StoreError(str(run.path), rule, f"{int((rows.label < 0).sum())} without", remedy)
+        raise StoreError(run.path, rule, f"{int((rows.label < 0).sum())} without", remedy)
     alpha = _answering(run, demand.radius).alpha
     right = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN) & (rows.radius >= demand.radius)
     inputs, certified = len(rows.radius), int(right.sum())
@@ -170,14 +170,14 @@ def _trusted(run: RunFolder) -> None:
     """Every file as it was written, every claim following from its counts, every input there."""
     if run.v1_digest:
         rule, remedy = "must have a manifest that guards its files", f"Run ringfence migrate {run.path} once."
-        raise StoreError(str(run.path), rule, "a run of schema 1", remedy)
+        raise StoreError(run.path, rule, "a run of schema 1", remedy)
     if run.expected is None:  # a killed run would look whole, and easy inputs are decided first
         rule, remedy = "must know how many inputs it has", "Certify the data again into another folder."
-        raise StoreError(str(run.path), rule, "a run of schema 1 that was migrated before it had ended", remedy)
+        raise StoreError(run.path, rule, "a run of schema 1 that was migrated before it had ended", remedy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it is refused, which says more
         found = verify(run)
     if found:
         told = found[0].told + (f", and {len(found) - 1} more" if len(found) > 1 else "")
         remedy = "Finish the run with the command that began it; ringfence verify tells all of what is wrong."
-        raise StoreError(str(run.path), "must be whole and agree with its counts", told, remedy)
+        raise StoreError(run.path, "must be whole and agree with its counts", told, remedy)

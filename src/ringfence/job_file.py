@@ -30,7 +30,7 @@ from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION, RunConfig
-from ringfence.store.atomic import writing_errors
+from ringfence.store.atomic import write_atomically
 from ringfence.store.config import ClassifierConfig, DataConfig
 from ringfence.work import Execution, engine_named, engine_written
 
@@ -126,29 +126,26 @@ class Job:
 
         told = json.loads(json.dumps(self.written()))
         text = json.dumps(told, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(told, sort_keys=False)
-        with writing_errors(path):
-            path.write_text(text)
+        write_atomically(path, text.encode())
 
 
 def read_job(path: Path) -> dict[str, Any]:
     """The mapping of a YAML or JSON file, read without running anything."""
     import yaml
 
-    from ringfence.yaml_files import MOST, EachOnce, too_many
+    from ringfence.yaml_files import EachOnce, refuse_too_many
 
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise StoreError(str(path), f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
+            raise StoreError(path, f"has at most {MOST_BYTES} bytes", path.stat().st_size, "Give a job file.")
         content = yaml.load(path.read_bytes(), EachOnce)  # JSON is YAML
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise StoreError(str(path), "must be a readable YAML or JSON file", told, "Check the file.") from error
-    if too_many(content):
-        rule, remedy = f"must hold at most {MOST:,} values", "Aliases count wherever they stand."
-        raise StoreError(str(path), rule, "more than that", remedy)
+        raise StoreError(path, "must be a readable YAML or JSON file", told, "Check the file.") from error
+    refuse_too_many(path, content, StoreError)
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"
-        raise StoreError(str(path), rule, f"a {type(content).__name__}", "Write one with `save`.")
+        raise StoreError(path, rule, f"a {type(content).__name__}", "Write one with `save`.")
     return {str(key): value for key, value in content.items()}
 
 

@@ -14,12 +14,13 @@ from ringfence.errors import ArgumentError, Collected, ModelError
 from ringfence.mechanisms import Mechanism
 from ringfence.models import lanes_of, procedure_for
 from ringfence.models.grammar import Live, Tree, live_places
+from ringfence.models.load import check_classes
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import PROCEDURES, EnsembleAfterSmoothing, Procedure
 from ringfence.procedures import procedure as named_procedure
 from ringfence.record import Lane
 from ringfence.sampling import ForwardPlan, check_seed, pick_device
-from ringfence.settings import check_settings
+from ringfence.settings import SMALLEST_SHARE, check_settings
 from ringfence.stats.noise_law import AUTO
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ def check_numbers(value: Certification) -> None:
         check_settings(value.procedure)
     if not value.mechanisms:
         wrong.problems.append(ArgumentError("mechanism", "needs at least one", "none", "Use neyman-pearson."))
-    if value.classes is not None and (type(value.classes) is not int or value.classes < 2):
-        wrong.problems.append(ArgumentError("classes", "must be at least 2", value.classes, "Leave it out."))
+    with wrong:
+        check_classes(value.classes, "classes")
     if (value.mean is None) != (value.std is None):
         remedy = "Give both, one number per channel."
         wrong.problems.append(ModelError("mean, std", "must be given together", "only one", remedy))
@@ -84,6 +85,9 @@ def check_tree(value: Certification) -> None:
     if value.split_alpha and joint:
         rule = "divides alpha over lanes, and after-smoothing makes one claim about all members"
         raise ArgumentError("split_alpha", rule, f"procedure {value.procedure.name}", "Leave it out.")
+    if value.split_alpha and value.procedure.alpha / len(lanes) < SMALLEST_SHARE <= value.procedure.alpha:
+        rule, remedy = f"must be at least {SMALLEST_SHARE:g} for each lane", "Raise it, or leave `split_alpha` out."
+        raise ArgumentError("alpha", rule, f"{value.procedure.alpha:g} over {len(lanes)} lanes", remedy)
     if (value.lift is not None or value.names) and not live:
         rule = "are for a network of the program; a tree of models says its own"
         raise ArgumentError("lift, lanes", rule, str(value.classifier), "Leave them out.")

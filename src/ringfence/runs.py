@@ -88,7 +88,8 @@ class Run:
         return metrics_by_lane(self.folder, radii)
 
     def frame(self) -> pandas.DataFrame:
-        """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound."""
+        """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound, and
+        the norm of the radius."""
         try:
             import pandas
         except ImportError as error:
@@ -109,10 +110,10 @@ class Run:
         """Write the page about this run, beside it where no place is named."""
         from ringfence.report.page import report_page
         from ringfence.report.reading import load
-        from ringfence.report.rendering import write
+        from ringfence.report.rendering import in_utf8, write
 
         path = Path(f"{self.folder.path.absolute()}.html" if out is None else out)
-        write(path, report_page(load([self.folder.path]), title).encode())
+        write(path, in_utf8(report_page(load([self.folder.path]), title)))
         return path
 
     def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:

@@ -41,7 +41,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
     config = run.config
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
-        raise StoreError(str(run.path), rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
+        raise StoreError(run.path, rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
     expected = Expected.of(config, str(run.path / "config.json"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it stands among what is returned

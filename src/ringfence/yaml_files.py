@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from ringfence.errors import RingfenceError
 
 MOST = 50_000
 """Values of a file at most, aliases counted wherever they stand."""
@@ -36,8 +39,8 @@ class EachOnce(yaml.SafeLoader):  # type: ignore[misc]
                 raise yaml.constructor.ConstructorError(None, None, told, key.start_mark)
 
 
-def too_many(found: Any) -> bool:
-    """Whether aliases of aliases, which cost nothing to read, are too many values to walk through, or without end."""
+def refuse_too_many(file: Path, found: Any, error: type[RingfenceError]) -> None:
+    """Aliases of aliases cost nothing to read, and may be too many values to walk through, or without end."""
     waiting, seen = [found], 0
     while waiting and seen <= MOST:
         one = waiting.pop()
@@ -45,4 +48,6 @@ def too_many(found: Any) -> bool:
         waiting += (
             [*one, *one.values()] if isinstance(one, dict) else one if isinstance(one, list | tuple | set) else ()
         )
-    return seen > MOST
+    if seen > MOST:
+        remedy = "Aliases count wherever they stand."
+        raise error(file, f"must hold at most {MOST:,} values", "more than that", remedy)

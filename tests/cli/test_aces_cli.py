@@ -17,7 +17,8 @@ from ringfence.store import RunFolder
 Call = Callable[..., Result]
 LOGS = Path(__file__).parents[1] / "fixtures" / "aces"
 CERTIFICATION, CORE = LOGS / "cifar10_gaussian_025_certification", LOGS / "lanet_core_prediction"
-SMALL = ["--sigma", "1.0", "--skip", "100", "--n", "300", "--batch", "100", "--quiet"]
+FEW = ["--skip", "100", "--n", "300", "--batch", "100", "--quiet"]
+SMALL = ["--sigma", "1.0", *FEW]
 KEYS = {"theta", "alpha", "sound", "natural_accuracy", "acr", "abstention", "certified_accuracy"}
 KEYS |= {"certified_selection_rate"}
 
@@ -35,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     words = {
         "grid": ["certify", "--model", grid("0:1:0.05"), *SMALL],
         "alone": ["certify", *SMALL],
-        "quieter": ["certify", *SMALL, "--sigma", "0.5"],
+        "quieter": ["certify", *FEW, "--sigma", "0.5"],
         "known": ["certify", "--model", grid("0.1/0.3"), "--radius", "0.2", *SMALL],
         "paper": ["certify", "--model", grid("1"), "--radius", "0.2", "--form", "paper", *SMALL],
         "predict": ["certify", "--model", grid("0/1"), "--procedure", "predict", *SMALL],

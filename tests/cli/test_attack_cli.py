@@ -25,7 +25,8 @@ def certified(call: Call, models: Path, dots: Path, tmp_path: Path) -> Callable[
     """Certify the ten dots with more options."""
 
     def run(name: str, *options: object) -> Path:
-        words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.25, "--batch", 100, "--quiet"]
+        model = [] if "--model" in options else ["--model", f"{models}:build"]
+        words = [*model, "--data", dots, "--sigma", 0.25, "--batch", 100, "--quiet"]
         call("certify", *words, *options, "--out", tmp_path / name)
         return tmp_path / name
 

@@ -21,6 +21,12 @@ Call = Callable[..., Result]
 OK = ("--sigma", "0.5", "--limit", "2", "--n", "100", "--batch", "50")
 
 
+def usual(*options: object) -> list[object]:
+    """What is OK, but for what these options say otherwise; staged has no n."""
+    given = {*options, *(["--n"] if "staged" in options else [])}
+    return [word for pair in zip(OK[::2], OK[1::2], strict=True) if pair[0] not in given for word in pair]
+
+
 def refused(call: Call, *words: object) -> str:
     """The message of a refusal, on standard error, with nothing on standard output."""
     result = call(*words, code=2)
@@ -38,6 +44,11 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--alpha", 1], ("error: --alpha:", "strictly between 0 and 1", "got 1", "0.001")),
     (["--alpha", 1e-300, "--radius", 0.1], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
     (["--alpha", 1e-300, "--n", 100], ("error: --alpha:", "at least 1e-200", "got 1e-300", "0.001")),
+    (
+        ["--alpha", 2e-200, "--members", "default,default:1", "--singles", "--split-alpha"],
+        ("error: --alpha:", "at least 1e-200 for each lane", "got 2e-200 over 3 lanes", "leave --split-alpha out"),
+    ),
+    (["--procedure", "two-sided", "--lower-share", 1e-150], ("error: --lower-share:", "[1e-09, 1)", "got 1e-150")),
     (["--alpha", 1.5], ("error: --alpha:", "strictly between 0 and 1", "got 1.5", "0.001")),
     (["--n", 0], ("error: --n:", "at least 1", "got 0", "100000")),
     (["--n", -5], ("error: --n:", "at least 1", "got -5", "100000")),
@@ -98,13 +109,16 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--mean", "a", "--std", 1], ("--mean", "numbers", "'a'", "Write")),
     (["--mean", 0.5, "--std", 0], ("error: --std:", "positive", "[0.0]", "deviations")),
     (["--classes", 7], ("10", "7", "head.5")),
+    (
+        ["--classes", 10**23],
+        ("error: --classes:", "at most 2147483647", f"got {10**23}", "Leave it out"),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("options", "parts"), SETTINGS, ids=lambda value: " ".join(map(str, value))[:40])
 def test_settings(call: Call, tmp_path: Path, options: list[object], parts: tuple[str, ...]) -> None:
-    usual = OK if "staged" not in options else [one for one in OK if one not in ("--n", "100")]  # staged has no n
-    message = refused(call, "certify", *usual, *options, "--out", tmp_path / "run")
+    message = refused(call, "certify", *usual(*options), *options, "--out", tmp_path / "run")
     for part in parts:
         assert part in message, f"{part!r} is not in {message!r}"
     assert not (tmp_path / "run").exists()
@@ -119,7 +133,7 @@ def test_settings_are_checked_together_before_anything_is_loaded(
     monkeypatch.setattr("ringfence.loaded.load_model", load)
     monkeypatch.setattr("ringfence.data.choice.load_dataset", load)
     for options in (["--alpha", 2], ["--seed", 2**64], ["--batch", "x"], ["--radius", 9], ["--mechanism", "x"]):
-        refused(call, "certify", *OK, *options, "--out", tmp_path / "run")
+        refused(call, "certify", *usual(*options), *options, "--out", tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +206,27 @@ def test_places_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         (tmp_path / "locked").mkdir(mode=0o500)
         assert "Choose a folder you may write to" in refused(call, "certify", *OK, "--out", tmp_path / "locked" / "run")
+
+
+def test_a_table_that_cannot_be_written_is_told_before_the_run(call: Call, tmp_path: Path) -> None:
+    message = refused(call, "certify", *OK, "--csv", tmp_path, "--out", tmp_path / "run")
+    assert f"error: --csv: must be the name of a file; got {tmp_path}, a folder. Name a file in it." in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_folders_and_long_names_in_the_place_of_files(call: Call, tmp_path: Path, finished: dict[str, Path]) -> None:
+    for place, remedy in (
+        (tmp_path, "Name a file, not a folder."),
+        (tmp_path / ("x" * 300), "Choose a shorter name."),
+    ):
+        assert remedy in refused(call, "export", "csv", finished["fixed"], "--out", place)
+
+
+@pytest.mark.parametrize("command", ["rank", "variance", "weights"])
+@pytest.mark.parametrize("count", [-1, 0, 10**23])
+def test_numbers_of_classes_that_no_network_has(call: Call, command: str, count: int) -> None:
+    words = [command, "--members", "default,default:1", "--sigma", 0.5, "--limit", 2, f"--classes={count}"]
+    assert f"error: --classes: must be at least 2 and at most 2147483647; got {count}." in refused(call, *words)
 
 
 def test_a_full_disk_keeps_what_was_written(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,3 +434,30 @@ def test_the_table_of_a_run_is_written_into_a_folder_that_is_not_there_yet(call:
     table = tmp_path / "tables" / "today" / "answers.csv"
     call("certify", *OK, "--out", tmp_path / "run", "--csv", table)
     assert len(table.read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["report", "out", "--out", "page.html"], "out: must"),
+        (["attack", "data"], "data: must"),
+        (["plot", "kind", "--kind", "curve", "--out", "a.png"], "kind: must"),
+        (["certify", "model", "--out", "run"], "model: must"),
+        (["aces", "frontier", "radii"], "radii: must"),
+        (["export", "csv", "out"], "out: must"),
+        (["seal", "key", "--key", "key"], "key: must"),
+        (["serve", "jobs", "--port", "0"], "jobs: must"),
+        (["sweep", "data"], "data: must"),
+        (["sweep", "good.yaml", "--unpack", "out"], "--unpack out: must hold archives"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else None,
+)
+@pytest.mark.parametrize("there", [False, True], ids=["missing", "empty folder"])
+def test_what_is_called_like_an_option_is_told_as_it_was_written(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str, there: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text("certify:\n- name: one\n  settings: {sigma: 0.5, limit: 2, n: 100}\n")
+    if there:
+        (tmp_path / message.split(":")[0].split()[-1]).mkdir()
+    assert f"error: {message}" in refused(call, *words)

@@ -101,6 +101,17 @@ def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
         (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman-pearson"),
         (["two", "--gains", "ten"], "must be numbers separated by commas"),
         (["two", "--lane", "other"], "must be one of main; got 'other'"),
+        (["two", "--alpha", "0.1"], "--alpha: goes with --best; got 0.1."),
+        (["two", "--radii", "0.5"], "--radii: goes only with --envelope; got 0.5. Leave it out."),
+        (["two", "--envelope", "--csv", "x.csv"], "--csv: goes not with --envelope; got x.csv. Leave one of them out."),
+        (
+            ["two", "--above", "nan", "--json"],
+            "--above: must be finite and not negative; got nan. The usual value is 0.05.",
+        ),
+        (["two", "--above=-1"], "--above: must be finite and not negative; got -1.0."),
+        (["two", "--gains", "0,inf"], "--gains: must be finite; got [0.0, inf]."),
+        (["two", "--gains", ","], "--gains: must be numbers separated by commas; got ','."),
+        (["two", "--coordinates", "9"], "--coordinates: goes with --norm; got 9."),
     ],
 )
 def test_bad_input(runs: dict[str, Path], words: list[str], message: str) -> None:

@@ -141,4 +141,15 @@ def test_a_run_is_whole_in_a_folder_whose_name_is_no_text(call: Call, tmp_path: 
 
 def test_a_name_that_no_disk_has_is_told(call: Call, tmp_path: Path) -> None:
     told = call(*CERTIFY, tmp_path / ("x" * 300), code=2)
-    assert "x: must be writable; got File name too long. Mend the disk or choose another folder." in told.stderr
+    assert "x: must be writable; got File name too long. Choose a shorter name." in told.stderr
+
+
+def test_names_that_are_no_text_are_written_out(call: Call, finished: dict[str, Path], tmp_path: Path) -> None:
+    """Of folders that another system named: \\xe4 is no UTF-8."""
+    odd = tmp_path / os.fsdecode(b"l\xe4tin")
+    shutil.copytree(finished["fixed"], odd)
+    for words in (["verify"], ["info"], ["metrics", "--json"], ["export", "csv"]):
+        call(*words, odd)
+    call("report", odd, "--out", tmp_path / "page.html", "--title", odd.name)
+    assert "<title>l\\udce4tin</title>" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    call("compare", odd, finished["fixed"], "--csv", tmp_path / "table.csv")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,3 +88,23 @@ def test_facts_are_broken_between_words_on_terminals_alone(terminal: bool, monke
     console.say_facts({"names": "first, second, third", "none": None})
     lines = ["names  first,", "       second, third"] if terminal else ["names  first, second, third"]
     assert shown.getvalue().splitlines() == [*lines, "none   none"]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("words", [*COMMANDS, ("compare",)], ids=" ".join)
+def test_an_encoding_that_lacks_signs(
+    finished: dict[str, Path], tmp_path: Path, words: tuple[str, ...], encoding: str
+) -> None:
+    """What it lacks is written out: it ended metrics, and verify with 1, which speaks of the run."""
+    run = shutil.copytree(finished["fixed"], tmp_path / "Läufe ≥")
+    ended = subprocess.run(
+        [*PROGRAM, *words, str(run)], capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    shown = ended.stdout.decode(encoding)
+    if words == ("verify",):
+        written = "Läufe ≥".encode(encoding, "backslashreplace").decode(encoding)
+        assert written in shown
+    if words == ("metrics",):
+        assert ("▅" in shown) is (encoding == "utf-8")
+        assert "\\u" not in shown.replace("\\u2265", "")

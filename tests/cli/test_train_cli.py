@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -241,7 +242,6 @@ def test_members_start_from_models_and_trees(call: Call, tmp_path: Path, init: s
 
 
 def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None:
-    words = ["train", *tiny, "--out", tmp_path / "out"]
     for extra, told in (
         (["--sigma", -1], "sigma"),
         (["--epochs", 0], "epochs"),
@@ -260,7 +260,8 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
         (["--parallel", 0], "must be at least 1"),
         (["--arch", "resnet20"], "must take inputs of the data's shape, (1, 4, 4)"),
     ):
-        assert told in call(*words, *extra, code=2).output.replace("\n", " "), extra
+        words = [word for pair in zip(tiny[::2], tiny[1::2], strict=True) if pair[0] not in extra for word in pair]
+        assert told in call("train", *words, *extra, "--out", tmp_path / "out", code=2).output.replace("\n", " "), extra
     np.savez(tmp_path / "one.npz", x_train=np.zeros((4, 4, 4), np.float32), y_train=np.zeros(4, np.int64))
     told = call("train", "--data", tmp_path / "one.npz", "--arch", tiny[3], "--out", tmp_path / "o", code=2).output
     assert "at least two classes" in told
@@ -319,3 +320,18 @@ def test_a_loud_sigma_is_warned_of(call: Call, tmp_path: Path) -> None:
 def test_a_misspelt_architecture_is_answered_with_the_nearest(call: Call, tmp_path: Path) -> None:
     words = ["--data", "default", "--arch", "lennet", "--sigma", 0.5, "--out", tmp_path / "net"]
     assert "Did you mean lenet?" in " ".join(call("train", *words, code=2).output.split())
+
+
+@pytest.mark.parametrize("batch", [16, 1000], ids=["fitting", "too large"])
+def test_a_training_never_replaces_a_run(
+    call: Call, tiny: list[str], finished: dict[str, Path], tmp_path: Path, batch: int
+) -> None:
+    """Its settings took the place of the run's, even where the training itself was refused: the run was lost."""
+    run = shutil.copytree(finished["fixed"], tmp_path / "run")
+    before = {one.name: one.read_bytes() for one in run.iterdir() if one.is_file() and one.name != "lock"}
+    words = ["train", *tiny, "--epochs", 1, "--device", "cpu", "--quiet", "--batch", batch, "--out", run]
+    message = call(*words, code=2).stderr
+    assert f"error: {run / 'config.json'}: " in message
+    assert "Train into another folder." in message
+    assert {one.name: one.read_bytes() for one in run.iterdir() if one.is_file() and one.name != "lock"} == before
+    call("verify", run)

@@ -103,6 +103,9 @@ def test_it_is_monotone(rule: Mechanism) -> None:
     radius = np.minimum(radius, 50.0)
     for rise in (radius[1:] - radius[:-1], radius[:, :-1] - radius[:, 1:]):
         assert np.nanmin(rise) >= -2e-6
+    lead = np.linspace(0.5, 1 - 1e-6, 5001)  # of two classes, which have an edge of the simplex to themselves
+    less = 0.006 if "analytic_dp" in rule.name else 2e-6  # which misses its peak there by so much, as its code says
+    assert np.diff(rule(lead, 1 - lead, 1.0)).min() >= -less
 
 
 @every

@@ -7,8 +7,15 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from ringfence.errors import ArgumentError
-from ringfence.stats import ClopperPearson, SpendingClopperPearson, clopper_pearson_lower, clopper_pearson_upper
+from ringfence.errors import AlphaError, ArgumentError
+from ringfence.stats import (
+    AlphaLedger,
+    ClopperPearson,
+    SpendingClopperPearson,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    group_sequential_design,
+)
 
 CASES = [
     (k, n, alpha)
@@ -133,6 +140,15 @@ def test_the_smallest_level_is_kept_too(k: int, n: int) -> None:
     assert bound == clopper_pearson_upper(float(k), float(n), 1e-300)
 
 
+@pytest.mark.parametrize("alpha", [1e-3, 1e-4, 1e-12])
+@pytest.mark.parametrize("n", [10**6, 10**8, 10**9, 10**12])
+def test_bounds_are_tight_where_the_inverse_is_not(n: int, alpha: float) -> None:
+    """SciPy's misses the root at a = 1000 alone: bounds from 999 failures were worse than those from 1000."""
+    bounds = clopper_pearson_upper([998, 999, 1000], n, alpha)
+    assert (np.diff(bounds) > 0).all()
+    assert 1 - 2e-5 < tail_at_most(999, n, float(bounds[1])) / mpmath.mpf(alpha) <= 1
+
+
 def test_bounds_name_what_they_are_valid_for() -> None:
     fixed, anytime = ClopperPearson(0.01), SpendingClopperPearson(0.01)
     assert fixed.lower_at_fixed_n(90, 100) == clopper_pearson_lower(90, 100, 0.01)
@@ -145,3 +161,14 @@ def test_bounds_name_what_they_are_valid_for() -> None:
         anytime.lower_at_look(90, 100, 0)
     with pytest.raises(ArgumentError, match="alpha"):
         ClopperPearson(0.0)
+
+
+def test_levels_that_are_too_small_are_refused_when_they_are_named_not_when_they_are_used() -> None:
+    for make, alpha in ((ClopperPearson, 1e-301), (SpendingClopperPearson, 1e-299), (AlphaLedger, 1e-301)):
+        with pytest.raises(ArgumentError, match=r"alpha: must lie strictly between 0 and 1, and be at least 1e-.00"):
+            make(alpha)
+    with pytest.raises(ArgumentError, match="at least 1e-200; got 1e-299"):
+        group_sequential_design(0.7, 1e-299, 0.001, 1000)
+    SpendingClopperPearson(1e-200).lower_at_look(10**9, 10**9, 10**12)
+    with pytest.raises(AlphaError, match=r"alpha: its share for the half must be .* at least 1e-300; got 5e-301"):
+        AlphaLedger(1e-300).take("half", 5e-301)

@@ -40,14 +40,14 @@ class AcesRun:
         """Read all records of a run of an ``aces(...)`` tree, or those of some of its thetas."""
         if not is_aces(run):
             remedy = "Certify the tree aces(certify=A, core=B)."
-            raise StoreError(str(run.path), "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
+            raise StoreError(run.path, "must be an ACES run", f"a run of {run.config.procedure.name}", remedy)
         told = run.config.classifier
         chosen = None if thetas is None else [name for name in told.names if told.lane(name).theta in thetas]
         lanes = run.read_lanes(chosen)
         known = {name: told.lane(name).theta for name in lanes}
         if unknown := [name for name, theta in known.items() if theta is None]:
             rule, remedy = "has a theta for every lane of its records", "Make the run again."
-            raise StoreError(str(run.path), rule, f"none for {unknown[0]!r}", remedy)
+            raise StoreError(run.path, rule, f"none for {unknown[0]!r}", remedy)
         return cls(run, dict(sorted((float(known[name] or 0.0), rows) for name, rows in lanes.items())))
 
     @property
@@ -112,7 +112,7 @@ class AcesRun:
         found = self._test.components(self._again(records).state)
         if found is None:
             rule, remedy = "components need a fixed number of draws", "Make the run with the procedure fixed."
-            raise StoreError(str(self.run.path), rule, f"a run of {self._test.name}", remedy)
+            raise StoreError(self.run.path, rule, f"a run of {self._test.name}", remedy)
         return found
 
     def _component(
@@ -140,7 +140,7 @@ def plain_component(run: RunFolder) -> Component:
         return AcesRun.read(run).certification()
     lanes = run.read_lanes()
     if len(lanes) != 1:
-        raise StoreError(str(run.path), "must hold one lane", sorted(lanes), "Certify one classifier.")
+        raise StoreError(run.path, "must hold one lane", sorted(lanes), "Certify one classifier.")
     records = next(iter(lanes.values()))
     rows, test = columns_of(records), procedure_of(run.config)
     return Component(
@@ -182,7 +182,7 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
     part = plain_component(run)
     if part.natural is None or part.radius is None:
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."
-        raise StoreError(str(run.path), rule, f"a run of {run.config.procedure.name}", remedy)
+        raise StoreError(run.path, rule, f"a run of {run.config.procedure.name}", remedy)
     same_inputs(core, part)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)

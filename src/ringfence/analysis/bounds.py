@@ -45,11 +45,11 @@ class RunBounds:
         if target is not None:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
-            raise StoreError(str(path), rule, f"a run that only tried to prove the radius {target:g}", remedy)
+            raise StoreError(path, rule, f"a run that only tried to prove the radius {target:g}", remedy)
         test = procedure_of(run.config)
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."
-            raise StoreError(str(path), rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
+            raise StoreError(path, rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
         chosen = one_lane(sorted(by_lane), lane)
         return cls(str(path), run.config, by_lane[chosen], run.factor, shown)
 
@@ -168,7 +168,7 @@ def _believed(path: str | Path) -> Iterator[None]:
         yield
     except _NONSENSE as error:
         rule, remedy = "must hold settings and counts that fit together", "Ask ringfence verify about it."
-        raise StoreError(str(path), rule, error, remedy) from error
+        raise StoreError(path, rule, error, remedy) from error
 
 
 def _shares(record: Record, classes: int) -> FloatArray:

@@ -86,14 +86,14 @@ def score_sums(cells: IntArray) -> FloatArray:
     return sums
 
 
-COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound")
-"""prediction is -1 for an abstention; label and correct are empty where no label is known."""
+COLUMNS = ("name", "id", "lane", "label", "prediction", "correct", "radius", "p_a", "draws", "sound", "norm")
+"""prediction is -1 for an abstention; label and correct are empty where no label is known; norm is the radius's."""
 
 
 def answers(run: RunFolder) -> list[dict[str, Any]]:
     """The rows, in the order of ids and lanes."""
     names = {one.id: one.name for one in run.inputs()}
-    wanted = ["input_id", "lane", "label", "prediction", "radius", "p_a", "draws", "sound"]
+    wanted = ["input_id", *(name for name in COLUMNS if name not in ("name", "id", "correct"))]
     rows = []
     for row in run.records(wanted).to_pylist():
         one, label = row.pop("input_id"), row["label"]
@@ -108,8 +108,7 @@ def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
 
     Radii and bounds have all their digits: what is read back is what was proved, not more.
     """
-    rows = ({name: _written(value) for name, value in row.items()} for row in answers(run))
-    text = csv_text(COLUMNS, rows)
+    text = csv_text(COLUMNS, answers(run))
     if isinstance(target, str | Path):
         with writing_errors(Path(target)):
             Path(target).parent.mkdir(parents=True, exist_ok=True)
@@ -130,5 +129,5 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _written(value) for name, value in row.items()} for row in rows)
     return text.getvalue()

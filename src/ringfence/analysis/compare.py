@@ -12,7 +12,7 @@ from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.columns import csv_text
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
-from ringfence.errors import AlphaError, ArgumentError, cell
+from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
 from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
@@ -265,6 +265,10 @@ def comparisons(
     """Mechanism A against B in every run; else runs against the first one, by this mechanism or their own; else the
     mechanisms of a single run. best: also the best of all runs, which may spend alpha (None: the largest of theirs).
     """
+    if not 0 <= above < np.inf:
+        raise ArgumentError("above", "must be finite and not negative", above, f"The usual value is {ABOVE:g}.")
+    if not np.isfinite(gains).all():
+        raise ArgumentError("gains", "must be finite", list(gains), "Give percentages such as 0,10,25.")
     if mechanisms and by:
         raise ArgumentError("by", "excludes `mechanism`", by, "Use `mechanism` within runs, `by` across them.")
     if mechanisms:
@@ -353,5 +357,4 @@ def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
 
 def as_csv(rows: Sequence[Comparison]) -> str:
     """One line per comparison, full precision."""
-    written = ({name: cell(value) for name, value in row.row().items()} for row in rows)
-    return csv_text(list(rows[0].row()), written)
+    return csv_text(list(rows[0].row()), [row.row() for row in rows])

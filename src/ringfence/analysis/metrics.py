@@ -175,7 +175,7 @@ def load_metrics(
     """
     path = Path(path)
     if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
-        raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
+        raise StoreError(path, "must be a run folder or a log", "nothing there", "Check the path.")
     if not (path.is_dir() if format == "auto" else format == "run"):
         return metrics_by_lane(read_cohen(path).in_norm(shown), radii, str(path))
     run = RunFolder.open(path).in_norm(shown)

@@ -134,7 +134,7 @@ def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], n
     lattice = noise.law.lattice  # what was certified lies on it, where the noise is exact
     chosen = list(islice(known if lattice is None else on_lattice(known, lattice), job.limit))
     if not chosen:
-        raise StoreError(str(job.run), "must hold records of this data", "none", "Check the data.")
+        raise StoreError(job.run, "must hold records of this data", "none", "Check the data.")
     if any(item.label is None for item in chosen):
         raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
     return chosen

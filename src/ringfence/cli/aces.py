@@ -70,7 +70,7 @@ def frontier_command(
         points = measured(found.answers(), written_numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):
             rule, remedy = "needs natural accuracy and ACR", "Make the run with --procedure fixed or two-sided."
-            raise ArgumentError(str(run), rule, f"a run of {found.run.config.procedure.name}", remedy)
+            raise ArgumentError(run, rule, f"a run of {found.run.config.procedure.name}", remedy)
         asked = list(points[0].certified_accuracy)
         others = [baseline_figures(RunFolder.open(path), asked, found.core()) for path in baseline or []]
         chosen = {

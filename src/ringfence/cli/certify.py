@@ -211,6 +211,8 @@ def run_or_save(
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")
+    if given.csv is not None and given.csv.is_dir():  # told now, not after the run
+        raise ArgumentError("csv", "must be the name of a file", f"{given.csv}, a folder", "Name a file in it.")
     if strict and not job.certification.sound:
         value, rule = job.certification, "refuses the paper form, which proves nothing"
         told = f"{value.classifier} with the procedure {value.procedure.name}"

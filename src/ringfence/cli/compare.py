@@ -12,7 +12,9 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.help import SEVERAL
 from ringfence.cli.tables import percent, sparkline, table
+from ringfence.errors import ArgumentError
 from ringfence.rounding import written, written_down
 
 if TYPE_CHECKING:
@@ -38,7 +40,9 @@ def compare_command(
     best: Annotated[bool, typer.Option("--best", help="Add the best of all runs per input; alpha must pay.")] = False,
     alpha: Annotated[float | None, typer.Option(help="Failure probability that --best may spend.")] = None,
     above: Annotated[float, typer.Option(help="Count the inputs certified above this radius.")] = 0.05,
-    gains: Annotated[str, typer.Option(help="Percentages x for the share that gains more than x.")] = "0,10,25,50,100",
+    gains: Annotated[
+        str, typer.Option(help="Percentages x for the share that gains more than x.", metavar=f"X{SEVERAL}")
+    ] = "0,10,25,50,100",
     lane: o.LaneName = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
@@ -55,6 +59,8 @@ def compare_command(
         from ringfence.store.atomic import write_atomically
 
         shown = within.shown
+        unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
+        _refuse_unused(envelope, unused if envelope else {"radii": radii}, None if best else alpha)
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return
@@ -64,13 +70,8 @@ def compare_command(
         if csv is not None:
             write_atomically(csv, as_csv(found).encode())
         if as_json:
-            answer = {
-                "above": above,
-                **_norm(shown, runs),
-                "runs": [asdict(one) for one in summaries],
-                "comparisons": [f.row() for f in found],
-            }
-            print_json(answer)
+            answer = {"runs": [asdict(one) for one in summaries], "comparisons": [one.row() for one in found]}
+            print_json({"above": above, **_norm(shown, runs), **answer})
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
@@ -86,6 +87,16 @@ def compare_command(
                 )
             if not run.has_counts:
                 remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+
+
+def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) -> None:
+    """What would be dropped without a word: options of the other form, and an alpha that pays for nothing."""
+    for name, value in unused.items():
+        if value is not None:
+            rule = f"goes {'not' if envelope else 'only'} with `envelope`"
+            raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
+    if alpha is not None:
+        raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
 
 
 def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:

@@ -267,15 +267,19 @@ def _options() -> dict[str, str]:
 
 def numbers(text: str, name: str) -> list[float]:
     """A comma-separated list of numbers, as the user wrote it."""
+    wrong = ArgumentError(name, "must be numbers separated by commas", repr(text), "Write e.g. 0,0.25,0.5.")
     try:
-        return [float(part) for part in text.split(",") if part.strip()]
+        found = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise ArgumentError(name, "must be numbers separated by commas", repr(text), "Write e.g. 0,0.25,0.5.") from None
+        raise wrong from None
+    if not found:
+        raise wrong
+    return found
 
 
 def written_numbers(text: str | None, name: str) -> list[float] | None:
     """The same for an option that may be left out."""
-    return numbers(text, name) if text else None
+    return None if text is None else numbers(text, name)
 
 
 def whole_numbers(text: str, name: str) -> tuple[int, ...]:

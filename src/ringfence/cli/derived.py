@@ -79,7 +79,8 @@ def field_option(name: str, one: Setting, panel: str | None = None, help: str | 
     more = "; ".join(part for part in (", ".join(one.choices), default) if part)
     told = f"{(help or one.help).removesuffix('.')} ({more})." if more else help or one.help
     flag = f"{one.flag}/{one.flag.replace('--', '--no-', 1)}" if one.kind is bool else one.flag
-    return parameter(name, str if one.many else one.kind, flag, help=told, panel=panel, words=one.choices)
+    kind, metavar = (str, one.metavar) if one.many else (one.kind, None)
+    return parameter(name, kind, flag, help=told, panel=panel, metavar=metavar, words=one.choices)
 
 
 def options_of(parameters: Sequence[Parameter]) -> list[Any]:

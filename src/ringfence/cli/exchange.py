@@ -61,7 +61,7 @@ def export_csv_command(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
     out: Annotated[Path | None, typer.Option(help="The table to write; standard output without it.")] = None,
 ) -> None:
-    """Export one row per input: file name, label, prediction, radius, p_a, draws."""
+    """Export one row per input: file name, label, prediction, radius and its norm, p_a, draws."""
     with friendly():
         from ringfence.analysis.columns import export_csv
         from ringfence.store import RunFolder

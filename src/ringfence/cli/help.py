@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from inspect import Parameter
 from textwrap import TextWrapper
 from typing import Annotated, Any, ClassVar
@@ -52,6 +53,8 @@ _EVERYDAY = {
 """What ``--help`` shows of commands that certify, and in which words if not in its own."""
 _BEFORE = "--plugin stands before the command: ringfence --plugin FILE COMMAND ..."
 _FLAGS = 26
+SEVERAL = ",..."
+"""Ends what is written in place of a value, where an option takes several by commas."""
 _KINDS = {"str": "TEXT", "text": "TEXT", "int": "N", "integer": "N", "float": "X", "path": "PATH", "list[str]": "TEXT"}
 
 EXAMPLES = {
@@ -91,8 +94,9 @@ class HelpfulCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """As usual, but all wrong options are told together, with what they got."""
-        wrong = [] if ctx.resilient_parsing else _wrong_options(self, ctx, list(args))
-        if wrong:
+        if not ctx.resilient_parsing and (
+            wrong := _wrong_options(self, ctx, list(args)) or _lost(self, ctx, list(args))
+        ):
             raise UsageError("\n".join(wrong), ctx)
         return super().parse_args(ctx, args)
 
@@ -149,6 +153,35 @@ def _wrong_options(command: Any, ctx: Any, words: list[str]) -> list[str]:
                 remedy = f" Write {meant}." if meant else ""
                 wrong.append(f"{error.format_message().removesuffix('.')}; got {given[one.name]!r}.{remedy}")
     return [*wrong, *command.wrong_fields(given)] if wrong else []
+
+
+def _lost(command: Any, ctx: Any, words: list[str]) -> list[str]:
+    """Values that would get lost: empty ones, all but the last of an option that takes one, and switches on and off."""
+    parser = type(command.make_parser(ctx))(ctx)
+    known = command.get_params(ctx)
+    for one in map(copy, known):
+        one.multiple = one.param_type_name == "option"  # so that the parser keeps what each of them got
+        one.add_to_parser(parser, ctx)
+    given = parser.parse_args(args=words)[0]
+    wrong = []
+    for one in known:
+        values = [" ".join(got) if isinstance(got, tuple) else got for got in _listed(given.get(one.name))]
+        name = max(one.opts, key=len) if one.param_type_name == "option" else _metavar(one)
+        if any(isinstance(value, str) and not value.strip() for value in values):
+            wrong.append(f"{name}: must have a value; got an empty one. Give it one, or leave it out.")
+        if one.param_type_name != "option" or one.multiple:
+            continue
+        if one.is_flag:
+            values = [(one.opts if on else one.secondary_opts)[0] for on in dict.fromkeys(values)]
+        if len(values) > 1:
+            several = _metavar(one).endswith(SEVERAL)
+            remedy = f"Write {name} {','.join(values)}." if several else "Keep the one that you mean."
+            wrong.append(f"{name}: must be given once; got {' and '.join(values)}. {remedy}")
+    return wrong
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def _help_all() -> Any:

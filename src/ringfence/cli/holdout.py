@@ -11,6 +11,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.help import SEVERAL
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import table
 from ringfence.errors import ArgumentError
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from ringfence.noise import Noise
 
 
-Members = Annotated[str, typer.Option("--members", help="Model specs separated by commas (also arch@weights).")]
+Members = Annotated[
+    str,
+    typer.Option("--members", help="Model specs separated by commas (also arch@weights).", metavar=f"TEXT{SEVERAL}"),
+]
 Draws = Annotated[int, typer.Option(help="Noisy copies of every input.")]
 
 

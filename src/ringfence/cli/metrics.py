@@ -84,7 +84,7 @@ def gate_command(
         demands, folder = [Demand.of(one) for one in certified], RunFolder.open(run)
         if broken := seal_of(run)[1]:
             remedy = "Seal it again, if the change was meant; ringfence verify tells all of what is wrong."
-            raise StoreError(str(run), "must be as it was sealed", broken[0], remedy)
+            raise StoreError(run, "must be as it was sealed", broken[0], remedy)
         verdicts = [gate(folder, one, confidence, lane) for one in demands]
         passed = all(one.passed for one in verdicts)  # to need all of them makes no error likelier
         if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ringfence.cli.help import completing
+from ringfence.cli.help import SEVERAL, completing
 from ringfence.errors import ArgumentError
 from ringfence.settings import USUAL_RADII
 
@@ -23,9 +23,10 @@ T = TypeVar("T")
 _USUAL = ",".join(f"{one:g}" for one in USUAL_RADII)
 
 
-def choice(flag: str, words: str, help: str, usual: bool | str = True) -> Any:
+def choice(flag: str, words: str, help: str, usual: bool | str = True, metavar: str | None = None) -> Any:
     """An option that a shell completes to these words; usual: what it is where it is left out, if that is shown."""
-    return typer.Option(flag, autocompletion=completing(*words.split()), help=help, show_default=usual)
+    completed = completing(*words.split())
+    return typer.Option(flag, autocompletion=completed, help=help, show_default=usual, metavar=metavar)
 
 
 MODEL_HELP = (
@@ -92,9 +93,12 @@ NoCheck = Annotated[
     bool, typer.Option("--no-check", help="Do not look first whether data and model have the same units and classes.")
 ]
 Mean = Annotated[
-    str | None, typer.Option(help="Channel means the model expects to be subtracted, e.g. 0.49,0.48,0.45.")
+    str | None,
+    typer.Option(help="Channel means the model expects to be subtracted, e.g. 0.49,0.48,0.45.", metavar=f"X{SEVERAL}"),
 ]
-Std = Annotated[str | None, typer.Option(help="Channel deviations the model expects to be divided by.")]
+Std = Annotated[
+    str | None, typer.Option(help="Channel deviations the model expects to be divided by.", metavar=f"X{SEVERAL}")
+]
 Classes = Annotated[int | None, typer.Option("--classes", help="Number of classes, where the model cannot tell.")]
 Device = Annotated[
     T,
@@ -133,7 +137,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks
 """Whoever has something to tell asks for it: ``console.is_quiet``."""
 Radii = Annotated[
     str | None,
-    typer.Option(help=f"Radii to report, separated by commas (default {_USUAL}, as far as a run can tell)."),
+    typer.Option(
+        help=f"Radii to report, separated by commas (default {_USUAL}, as far as a run can tell).",
+        metavar=f"X{SEVERAL}",
+    ),
 ]
 Norm = Annotated[
     str | None,
@@ -153,7 +160,11 @@ Unlocked = Annotated[
 LaneName = Annotated[str | None, typer.Option("--lane", help="Which lane, for runs with several.")]
 MemberSpecs = Annotated[
     str | None,
-    typer.Option("--members", help="Model specs separated by commas (also arch@weights.safetensors): an ensemble."),
+    typer.Option(
+        "--members",
+        help="Model specs separated by commas (also arch@weights.safetensors): an ensemble.",
+        metavar=f"TEXT{SEVERAL}",
+    ),
 ]
 VotesUnlessFile = Annotated[
     str | None,
@@ -161,20 +172,26 @@ VotesUnlessFile = Annotated[
         "--vote",
         "soft softmax hard max-margin weighted",
         "soft (default), softmax, hard, max-margin, weighted; several by commas: one pass.",
+        metavar=f"TEXT{SEVERAL}",
     ),
 ]
 VoteNames = Annotated[
     str,
     choice("--vote", "soft softmax hard max-margin weighted", "soft, softmax, hard, max-margin or weighted."),
 ]
-MemberWeights = Annotated[str | None, typer.Option(help="Weights of the members, for --vote weighted.")]
+MemberWeights = Annotated[
+    str | None, typer.Option(help="Weights of the members, for --vote weighted.", metavar=f"X{SEVERAL}")
+]
 WeightsOn = Annotated[
     str | None,
     choice("--weights-on", "logits softmax", "logits (default) or softmax: what the member weights multiply."),
 ]
 First = Annotated[int, typer.Option(help="Position of the first input taken.")]
 Consensus = Annotated[
-    str | None, typer.Option(help="K-consensus: skip the other members where the first K agree; several as lanes.")
+    str | None,
+    typer.Option(
+        help="K-consensus: skip the other members where the first K agree; several as lanes.", metavar=f"N{SEVERAL}"
+    ),
 ]
 Prefixes = Annotated[bool, typer.Option("--prefixes", help="Also every prefix 1..k of the members, same pass.")]
 Singles = Annotated[bool, typer.Option("--singles", help="Also every single member, from the same pass.")]
@@ -194,6 +211,9 @@ class NormOptions:
     def shown(self) -> InNorm | None:
         """None: the one that was proved."""
         from ringfence.stats.norms import InNorm
+
+        if self.norm is None and self.coordinates is not None:
+            raise ArgumentError("coordinates", "goes with `norm`", self.coordinates, "Leave it out, or add `norm`.")
 
         return None if self.norm is None else InNorm(self.norm, self.coordinates)
 

@@ -58,13 +58,13 @@ def write_report(
         from ringfence.report import need
         from ringfence.report.page import report_page
         from ringfence.report.reading import load, read_names
-        from ringfence.report.rendering import check_page, write
+        from ringfence.report.rendering import check_page, in_utf8, write
 
         check_page(out)
         need("vl_convert")  # before anything is read: what is missing is told at once
         names = None if class_names is None else read_names(class_names)
         material = load(paths, shown=in_norm)
-    page = report_page(material, title, names).encode()
+    page = in_utf8(report_page(material, title, names))
     write(out, page)
     found = [lane.metrics for lane in material.lanes]
     if shown:

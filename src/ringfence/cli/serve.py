@@ -17,6 +17,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import aside, friendly, is_quiet, say, show_warning
+from ringfence.cli.help import SEVERAL
 
 
 def serve_command(
@@ -33,7 +34,9 @@ def serve_command(
     ] = Path("ringfence.secret"),
     key: Annotated[Path | None, typer.Option(help="Private key that signs certificates (ringfence keygen).")] = None,
     jobs: Annotated[Path | None, typer.Option(help="Folder of the queue of jobs; without it there are none.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, or several by commas: cuda:0,cuda:1.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto, cpu, cuda, or several by commas: cuda:0,cuda:1.", metavar=f"TEXT{SEVERAL}")
+    ] = "auto",
     batch: o.Batch = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="NAME=VALUE of a limit, e.g. --limit seconds=5; repeat it.")

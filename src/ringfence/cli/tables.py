@@ -67,8 +67,9 @@ SAVED: dict[str, Callable[[RunMetrics], float | None]] = {
 
 
 def sparkline(shares: Sequence[float | None]) -> str:
-    """Shares as blocks of eight heights, a blank where there is none."""
-    return "".join(" " if share is None else "▁▂▃▄▅▆▇█"[min(7, int(8 * share))] for share in shares)
+    """Shares as blocks of eight heights, a blank where there is none; as digits where there are no blocks."""
+    blocks = "12345678" if results.options.ascii_only else "▁▂▃▄▅▆▇█"
+    return "".join(" " if share is None else blocks[min(7, int(8 * share))] for share in shares)
 
 
 def metrics_table(runs: Sequence[RunMetrics], width: int = 80, curve: bool = False) -> Table:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ringfence.cli.console import remark
+from ringfence.cli.help import SEVERAL
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -54,7 +55,11 @@ class TravelOptions:
     ] = 50.0
     libraries: Annotated[
         str | None,
-        typer.Option(help="Carry these, too: installed libraries or wheels, by commas.", rich_help_panel=PANEL),
+        typer.Option(
+            help="Carry these, too: installed libraries or wheels, by commas.",
+            metavar=f"TEXT{SEVERAL}",
+            rich_help_panel=PANEL,
+        ),
     ] = None
     kept: Annotated[
         list[Path] | None,

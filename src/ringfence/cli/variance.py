@@ -9,6 +9,7 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, results, whole_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.help import SEVERAL
 from ringfence.cli.holdout import FirstInputs
 from ringfence.cli.progress import show_progress, show_waiting
 from ringfence.cli.tables import table
@@ -20,7 +21,8 @@ def variance_command(
     choice: FirstInputs,
     draws: Annotated[int, typer.Option(help="Draws that estimate the model, and as many that measure it.")] = 1000,
     k: Annotated[
-        str | None, typer.Option("--k", help="Ensemble sizes, e.g. 2,3 (default: all up to the members).")
+        str | None,
+        typer.Option("--k", help="Ensemble sizes, e.g. 2,3 (default: all up to the members).", metavar=f"N{SEVERAL}"),
     ] = None,
     n: Annotated[int, typer.Option("--n", "--N", help="Draws of the certification that follows.")] = 1000,
     alpha: o.Alpha = 0.001,

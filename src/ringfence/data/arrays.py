@@ -25,13 +25,13 @@ Array = NDArray[Any]
 def read_npz(path: Path, split: str) -> dict[str, Array]:
     """x and, where there, y, classes, names, index; a file of several splits has ``x_test``, ``x_train``, ..."""
     if not path.is_file():  # opening a pipe would wait for its writer
-        raise DataError(str(path), "must be a file", "a folder, a pipe or a device", "Write it with np.savez.")
+        raise DataError(path, "must be a file", "a folder, a pipe or a device", "Write it with np.savez.")
     try:
         with path.open("rb") as stream:
             return unpacked(stream, split, lambda: _members(path, np.load(stream, allow_pickle=False), split))
     except MemoryError as error:  # a header may claim any size
         rule, remedy = "must hold arrays that fit into the memory", "Write it again with np.savez, in parts if need be."
-        raise DataError(str(path), rule, error or "too many bytes", remedy) from error
+        raise DataError(path, rule, error or "too many bytes", remedy) from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(
             str(path), "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
@@ -40,10 +40,10 @@ def read_npz(path: Path, split: str) -> dict[str, Array]:
 
 def _members(path: Path, file: Any, split: str) -> dict[str, Array]:
     if not isinstance(file, np.lib.npyio.NpzFile):
-        raise DataError(str(path), "must be an .npz archive", "a single array", "Use np.savez(path, x=x, y=y).")
+        raise DataError(path, "must be an .npz archive", "a single array", "Use np.savez(path, x=x, y=y).")
     suffix = f"_{split}" if f"x_{split}" in file.files else ""
     if f"x{suffix}" not in file.files:
-        raise DataError(str(path), f"must hold x or x_{split}", sorted(file.files), "Use np.savez(path, x=x, y=y).")
+        raise DataError(path, f"must hold x or x_{split}", sorted(file.files), "Use np.savez(path, x=x, y=y).")
     chosen = {"x": f"x{suffix}", "y": f"y{suffix}", "classes": "classes", "names": "names", "index": "index"}
     return {name: file[key] for name, key in chosen.items() if key in file.files}
 

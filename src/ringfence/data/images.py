@@ -80,7 +80,7 @@ def image_folder(
     """
     files, labels, class_names = _listing(path)
     if not files:
-        raise DataError(str(path), f"must hold {KINDS} images", "none", "Put them there, or one folder per class.")
+        raise DataError(path, f"must hold {KINDS} images", "none", "Put them there, or one folder per class.")
     image = _decoded(files[0], _content(files[0]))
     mode = mode or mode_of(image)
     shape = tuple(pixels_of(image, str(files[0]), mode, framing).shape)
@@ -93,11 +93,11 @@ def image_folder(
         known = identified.get(file)
         if known is not None and known != hashed([content]):
             rule, remedy = "must stay what it was when the digest of the data was taken", "Certify the new files anew."
-            raise DataError(str(file), rule, "other bytes", remedy)
+            raise DataError(file, rule, "other bytes", remedy)
         x = pixels_of(_decoded(file, content), str(file), mode, framing)
         if x.shape != shape:
             rule = f"must have the shape of the first image {shape}"
-            raise DataError(str(file), rule, tuple(x.shape), "Give `size` to resize and crop all images.")
+            raise DataError(file, rule, tuple(x.shape), "Give `size` to resize and crop all images.")
         return x
 
     relative = [file.relative_to(path).as_posix() for file in files]
@@ -160,7 +160,7 @@ def _from_csv(path: Path) -> tuple[list[Path], list[int | None]]:
         column = next((key for key in ("class_index", "label") if key in columns), None)
         if "file" not in columns or column is None or len(set(columns)) < len(columns):
             rule = "needs the columns file and class_index (or label), each once"
-            raise DataError(str(table), rule, list(columns), "Add a header line, or correct it.")
+            raise DataError(table, rule, list(columns), "Add a header line, or correct it.")
         for row in rows:
             try:
                 labels.append(int(row[column]))
@@ -183,7 +183,7 @@ def _readable(table: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(str(table), "must be a readable table", error, "Write it anew, as UTF-8.") from error
+        raise DataError(table, "must be a readable table", error, "Write it anew, as UTF-8.") from error
 
 
 def is_image(x: object) -> bool:
@@ -285,7 +285,7 @@ def _content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise DataError(str(file), "must be a file that can be read", error, "Replace or remove it.") from error
+        raise DataError(file, "must be a file that can be read", error, "Replace or remove it.") from error
 
 
 def _decoded(file: Path, content: bytes) -> Image:

@@ -93,7 +93,7 @@ def _split_folder(path: Path, split: str) -> Path:
     if found is None:
         rule = f"must hold {' or '.join(f'{name}/' for name in SPLITS[split])} for the split {split}"
         remedy = f"Choose a `split` that is there, or add {SPLITS[split][0]}/."
-        raise DataError(str(path), rule, f"{', '.join(sorted(there))} alone", remedy)
+        raise DataError(path, rule, f"{', '.join(sorted(there))} alone", remedy)
     return path / found
 
 
@@ -156,13 +156,13 @@ def _imagenet_folder(path: Path, split: str) -> Path:
     train, val = path / "train", path / "val"
     wanted, other = (train, val) if split == "train" else (val, train)
     if not wanted.is_dir() and other.is_dir():
-        raise DataError(str(path), f"must hold {wanted.name}/ for the split {split}", f"{other.name}/ alone", "Add it.")
+        raise DataError(path, f"must hold {wanted.name}/ for the split {split}", f"{other.name}/ alone", "Add it.")
     return wanted if wanted.is_dir() else path
 
 
 def _existing(path: Path) -> Path:
     if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
-        raise DataError(str(path), "must exist", "no such file or folder", "Check the path.")
+        raise DataError(path, "must exist", "no such file or folder", "Check the path.")
     return path
 
 

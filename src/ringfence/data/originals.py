@@ -31,13 +31,13 @@ def read_idx(path: Path) -> Bytes:
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error, MemoryError) as error:
-        raise DataError(str(path), "must be a readable idx file", error, "Fetch the file again.") from error
+        raise DataError(path, "must be a readable idx file", error, "Fetch the file again.") from error
     dimensions = raw[3] if len(raw) >= 4 and raw[:3] == b"\0\0\x08" else 0
     shape = (
         tuple(int(size) for size in np.frombuffer(raw, ">u4", dimensions, 4)) if len(raw) >= 4 + 4 * dimensions else ()
     )
     if not shape or len(raw) != 4 + 4 * dimensions + int(np.prod(shape, dtype=np.int64)):
-        raise DataError(str(path), "must be a complete idx file of bytes", f"{len(raw)} bytes", "Fetch the file again.")
+        raise DataError(path, "must be a complete idx file of bytes", f"{len(raw)} bytes", "Fetch the file again.")
     return np.frombuffer(raw, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
 
 
@@ -45,7 +45,7 @@ def read_cifar_binary(path: Path) -> tuple[Bytes, Bytes]:
     """Images (N, 3, 32, 32) and labels (N,) of a CIFAR-10 binary batch: rows of 1 + 3072 bytes."""
     raw = np.fromfile(path, np.uint8)
     if not len(raw) or len(raw) % 3073:
-        raise DataError(str(path), "must hold rows of 3073 bytes", f"{len(raw)} bytes", "Fetch the file again.")
+        raise DataError(path, "must hold rows of 3073 bytes", f"{len(raw)} bytes", "Fetch the file again.")
     rows = raw.reshape(-1, 3073)
     return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0]
 
@@ -152,7 +152,7 @@ def _single(path: Path, split: str) -> Pair:
 def _labelled(path: Path, split: str) -> Pair:
     arrays = read_npz(path, split)
     if "y" not in arrays:
-        raise DataError(str(path), "must hold labels", "no y", "Save x and y.")
+        raise DataError(path, "must hold labels", "no y", "Save x and y.")
     return arrays["x"], arrays["y"]
 
 

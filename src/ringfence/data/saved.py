@@ -88,7 +88,7 @@ def _split(path: Path, split: str) -> Path:
     found = split_among(split, there)
     if found is None or not (path / found / ONE).is_file():
         rule, remedy = f"must have the split {split}", "Choose a `split` that is there."
-        raise DataError(str(path), rule, f"the splits {', '.join(there) or 'none'}", remedy)
+        raise DataError(path, rule, f"the splits {', '.join(there) or 'none'}", remedy)
     return path / found
 
 
@@ -97,9 +97,9 @@ def _json(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         remedy = "Save the data set again with save_to_disk."
-        raise DataError(str(file), "must be readable JSON", error, remedy) from error
+        raise DataError(file, "must be readable JSON", error, remedy) from error
     if not isinstance(content, dict):
-        raise DataError(str(file), "must hold a JSON object", type(content).__name__, "Save the data set again.")
+        raise DataError(file, "must hold a JSON object", type(content).__name__, "Save the data set again.")
     return content
 
 
@@ -107,7 +107,7 @@ def _table(folder: Path, state: dict[str, Any]) -> pa.Table:
     """All Arrow files, in their order, as one table that stays on disk."""
     if state.get("_indices_data_files"):
         rule, remedy = "must hold its rows in their order", "Call flatten_indices() before save_to_disk."
-        raise DataError(str(folder), rule, "a selection of other rows", remedy)
+        raise DataError(folder, rule, "a selection of other rows", remedy)
     try:
         names = [str(one["filename"]) for one in state["_data_files"]]
         if any(Path(name).name != name for name in names):
@@ -119,14 +119,14 @@ def _table(folder: Path, state: dict[str, Any]) -> pa.Table:
         return pa.concat_tables(parts)
     except (KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
         remedy = "Save the data set again with save_to_disk."
-        raise DataError(str(folder), "must be a saved data set", error, remedy) from error
+        raise DataError(folder, "must be a saved data set", error, remedy) from error
 
 
 def _column(folder: Path, table: pa.Table, names: tuple[str, ...]) -> str:
     found = next((name for name in names if name in table.column_names), None)
     if found is None:
         rule = f"must have a column of inputs, called {', '.join(names[:4])}, ..."
-        raise DataError(str(folder), rule, f"the columns {', '.join(table.column_names)}", "Rename it and save again.")
+        raise DataError(folder, rule, f"the columns {', '.join(table.column_names)}", "Rename it and save again.")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 REPORT_PATIENCE = 1.0
 """Seconds a worker waits for news before it says that there are none: so it is known to live."""
 
+MOST = 100_000
+"""Workers and GPUs at most: beyond what a machine can count Ray ends in errors of its own."""
+
 
 @final
 @dataclass(frozen=True)
@@ -51,11 +55,13 @@ class Ray(Engine):
     patience: float = 600.0
 
     def __post_init__(self) -> None:
-        for name, low in (("workers", 1), ("gpus", 1), ("gpus_per_worker", 0), ("patience", 0)):
+        limits = {"workers": (1, MOST), "gpus": (1, MOST), "gpus_per_worker": (0, MOST), "patience": (0, math.inf)}
+        for name, (low, high) in limits.items():
             value = getattr(self, name)
             kinds, whole = ((int,), "whole number") if name in ("workers", "gpus") else ((int, float), "number")
-            if value is not None and (type(value) not in kinds or not value >= low):
-                raise ArgumentError(name, f"must be a {whole} of at least {low}", repr(value), "Leave it out.")
+            if value is not None and (type(value) not in kinds or not low <= value <= high):
+                rule = f"must be a {whole} of at least {low}" + (f" and at most {high:,}" if high == MOST else "")
+                raise ArgumentError(name, rule, repr(value), "Leave it out.")
         if self.address is not None and not isinstance(self.address, str):
             raise ArgumentError("address", "must be a text", repr(self.address), "Write auto, or HOST:PORT.")
         if self.gpus is not None and self.address is not None:

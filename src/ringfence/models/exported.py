@@ -78,7 +78,7 @@ def in_pieces(run: Callable[[Tensor], Any], x: Tensor, size: int | None) -> Any:
 def load_exported(path: Path, device: str | torch.device) -> tuple[Exported, bytes]:
     """The program and a hash of its file. Opening one can run code: trust its origin as you would a Python file's."""
     if not path.is_file():
-        raise ModelError(str(path), "must be an existing file", "no such file", "Check the path of the program.")
+        raise ModelError(path, "must be an existing file", "no such file", "Check the path of the program.")
     load = _exported if path.suffix == ".pt2" else _scripted
     try:
         with warnings.catch_warnings():

@@ -91,7 +91,7 @@ class HuggingFace(Library):
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ModelError(str(path), "must be a JSON file", error, "Save the model again.") from error
+            raise ModelError(path, "must be a JSON file", error, "Save the model again.") from error
         return told if isinstance(told, dict) else {}
 
 

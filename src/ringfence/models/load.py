@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ringfence.classifiers.architectures import ARCHITECTURES
-from ringfence.errors import Collected, ModelError, did_you_mean
+from ringfence.errors import ArgumentError, Collected, ModelError, did_you_mean
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.diffusion import Diffusion
@@ -63,6 +63,7 @@ def load_model(
     """
     if (mean is None) != (std is None):
         raise ModelError("mean, std", "must be given together", "only one", "Give both, one number per channel.")
+    check_classes(num_classes, "num_classes")
     if isinstance(spec, str):
         _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
@@ -70,6 +71,12 @@ def load_model(
     sources = Sources(partial(source, num_classes=num_classes), denoiser, partial(_selector, source))
     found = resolve(as_tree(spec) if isinstance(spec, str) else spec, sources)
     return replace(found, module=found.module.to(device))
+
+
+def check_classes(count: int | None, name: str) -> None:
+    """Refuse numbers of classes that no network has."""
+    if count is not None and (type(count) is not int or not 2 <= count < 2**31):
+        raise ArgumentError(name, f"must be at least 2 and at most {2**31 - 1}", count, "Leave it out.")
 
 
 def load_members(

@@ -71,7 +71,7 @@ def split_weights(spec: str) -> tuple[str, str | None]:
 def read_weights(path: Path) -> Weights:
     """Tensors of a ``.safetensors`` file or of a checkpoint; a pickle that holds anything else is refused."""
     if not path.is_file():
-        raise ModelError(str(path), "must be an existing file", "no such file", "Check the path of the weights.")
+        raise ModelError(path, "must be an existing file", "no such file", "Check the path of the weights.")
     return _read_safetensors(path) if path.suffix == ".safetensors" else _read_checkpoint(path)
 
 
@@ -81,7 +81,7 @@ def _read_safetensors(path: Path) -> Weights:
             metadata: dict[str, str] = file.metadata() or {}
             return Weights({key: file.get_tensor(key) for key in file.keys()}, metadata.get("arch"))  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ModelError(str(path), "must be a safetensors file", error, "Save the weights again.") from error
+        raise ModelError(path, "must be a safetensors file", error, "Save the weights again.") from error
 
 
 def _read_checkpoint(path: Path) -> Weights:
@@ -99,7 +99,7 @@ def _read_checkpoint(path: Path) -> Weights:
             "Save model.state_dict(), best as .safetensors, and name what builds the network: file.py:factory@FILE.",
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
-        raise ModelError(str(path), "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error
+        raise ModelError(path, "must be a PyTorch checkpoint", error, "Save model.state_dict() again.") from error
     arch = content.get("arch") if isinstance(content, dict) else None
     state = _state_in(content, path)
     if isinstance(state, Mapping):

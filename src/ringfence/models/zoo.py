@@ -105,7 +105,7 @@ def zoo_entries(root: Path, added: Callable[[Mapping[str, str]], Mapping[str, Pa
             if plan := settings.get("plan"):
                 _ = (plan["objective"]["name"], float(plan["sigma"]), int(plan["epochs"]))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise ModelError(str(config), "must be the settings of a training", error, "Copy it anew.") from error
+            raise ModelError(config, "must be the settings of a training", error, "Copy it anew.") from error
         names, sums = [f"final-{i}.safetensors" for i in range(members)], read_sums(folder)
         here = {name: folder / name for name in names if (folder / name).is_file()}
         known = {name: sums[name] for name in names if name in sums}
@@ -132,7 +132,7 @@ def _text(path: Path) -> str:
             raise OSError("not a file")
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(str(path), "must be a readable text file", error, "Copy it anew.") from error
+        raise ModelError(path, "must be a readable text file", error, "Copy it anew.") from error
 
 
 def zoo_file(name: str, root: Path | None = None) -> Path:

@@ -40,7 +40,7 @@ def check_kept(path: Path, digest: str) -> None:
     if (found := digest_of(path)) != digest:
         remedy = f"Remove it, and add it again: ringfence zoo add FILE ({digest})."
         rule = "must be what its name or SHA256SUMS says"
-        raise ModelError(str(path), rule, f"other bytes, of sha256 {found}", remedy)
+        raise ModelError(path, rule, f"other bytes, of sha256 {found}", remedy)
 
 
 def digest_of(path: Path) -> str:
@@ -54,7 +54,7 @@ def add_weights(places: Sequence[Path], wanted: Container[str]) -> list[str]:
     seen: list[str] = []
     for place in places:
         if not place.exists():
-            raise ModelError(str(place), "must be a file, a folder or an archive", "nothing of that name", "Check it.")
+            raise ModelError(place, "must be a file, a folder or an archive", "nothing of that name", "Check it.")
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             if file.is_file():  # a pipe would wait for its writer
                 seen += _kept_of(file, wanted)
@@ -77,7 +77,7 @@ def _kept_of(file: Path, wanted: Container[str]) -> list[str]:
                 opened.seek(0)
                 _keep(opened, digest)
     except _DAMAGED as error:
-        raise ModelError(str(file), "must be a file or archive that can be read", error, "Copy it anew.") from error
+        raise ModelError(file, "must be a file or archive that can be read", error, "Copy it anew.") from error
     return found
 
 
@@ -108,4 +108,4 @@ def _keep(file: IO[bytes], digest: str) -> None:
         os.replace(copy.name, folder / f"{digest}.safetensors")
     except OSError as error:
         remedy = f"Set {CACHE} to a folder that can be written."
-        raise ModelError(str(folder), "must take a copy of the weights", error, remedy) from error
+        raise ModelError(folder, "must take a copy of the weights", error, remedy) from error

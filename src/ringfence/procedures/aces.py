@@ -99,7 +99,7 @@ class AcesCertify(ChooseThenBound, AcesProcedure):
     n0: int = count(100, help="Draws that choose class and side.")
     n: int = count(100_000, help="Draws that bound them.")
     form: Form = setting("sharp", help="paper: selector and class at alpha/2 each.")
-    lower_share: float = setting(1.0, help="Share of the class's level for its lower bound.", above=0, high=1)
+    lower_share: float = setting(1.0, help="Share of the class's level for its lower bound.", low=1e-9, high=1)
     name: ClassVar[str] = "aces"
 
     @property

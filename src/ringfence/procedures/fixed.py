@@ -12,7 +12,7 @@ import numpy as np
 
 from ringfence.procedures.base import ChooseThenBound, Decisions, Given, State, new_state, strongest_rival
 from ringfence.procedures.predict import Voted
-from ringfence.settings import count, share
+from ringfence.settings import count, setting
 from ringfence.stats import AlphaLedger, ClopperPearson
 from ringfence.types import ABSTAIN, FloatArray, IntArray, Tally
 
@@ -84,7 +84,9 @@ class TwoSided(SelectThenEstimate):
     lower_share is a1/alpha.
     """
 
-    lower_share: float = share(0.5, help="Share of alpha for the lower bound; the rest bounds the other classes.")
+    lower_share: float = setting(
+        0.5, help="Share of alpha for the lower bound; the rest bounds the other classes.", low=1e-9, below=1
+    )
     name: ClassVar[str] = "two-sided"
 
     @property

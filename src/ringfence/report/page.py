@@ -23,7 +23,7 @@ from ringfence.report.gallery import gallery
 from ringfence.report.lane_figures import lane_figures
 from ringfence.report.lanes import Lane, Material
 from ringfence.report.other_figures import Note, attack_notes, attacks_on, broken_badges, other_figures
-from ringfence.report.rendering import specification, vega
+from ringfence.report.rendering import in_utf8, specification, vega
 from ringfence.report.summary import lane_guarantee, run_heads, summary_table
 from ringfence.version import __version__
 
@@ -155,7 +155,7 @@ def _json(value: Any) -> str:
 
 def _packed(value: Any) -> str:
     """Gzipped JSON in base64: what the browser unpacks itself; equal values give equal text."""
-    return base64.b64encode(gzip.compress(_json(value).encode(), compresslevel=6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(in_utf8(_json(value)), compresslevel=6, mtime=0)).decode()
 
 
 def _static(name: str) -> str:
@@ -165,7 +165,7 @@ def _static(name: str) -> str:
 
 def _policy(scripts: list[str]) -> str:
     """Nothing may be loaded from anywhere and only these scripts may run, whatever a page's data says."""
-    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = (base64.b64encode(hashlib.sha256(in_utf8(script)).digest()).decode() for script in scripts)
     own = " ".join(f"'sha256-{one}'" for one in hashes)
     return (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "

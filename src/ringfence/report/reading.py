@@ -63,7 +63,7 @@ def read_names(path: Path) -> list[str]:
     try:
         return read_file(path).decode("utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise StoreError(str(path), "must be text in UTF-8, a name per line", error, "Save it as UTF-8.") from error
+        raise StoreError(path, "must be text in UTF-8, a name per line", error, "Save it as UTF-8.") from error
 
 
 def short_names(paths: Sequence[str]) -> list[str]:
@@ -133,7 +133,7 @@ def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:
     attacks: list[tuple[str, AttackResult]] = []
     for path, name in zip(map(Path, paths), short_names([str(path) for path in paths]), strict=True):
         if not path.exists():
-            raise StoreError(str(path), "must be a run folder or a log", "nothing there", "Check the path.")
+            raise StoreError(path, "must be a run folder or a log", "nothing there", "Check the path.")
         logs, evidence = training_logs(path), path / FILE if path.is_dir() else path
         if logs:
             several = len(logs) > 1
@@ -148,7 +148,7 @@ def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:
                 studies.append((name, found))
             else:
                 rule = "must be the result of an attack or a variance study"
-                raise StoreError(str(evidence), rule, "other JSON", _KNOWN)
+                raise StoreError(evidence, rule, "other JSON", _KNOWN)
             if _holds_run(path):  # the evidence lies in the folder of the run it is about
                 runs.append(path)
         else:

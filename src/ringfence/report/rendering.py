@@ -97,7 +97,7 @@ def save_page(spec: dict[str, Any], out: Path, title: str) -> None:
     menu = {"actions": {"export": True, "source": False, "compiled": False, "editor": False}}
     spec = {**spec, "usermeta": {"embedOptions": menu}}
     page: str = need("vl_convert").vegalite_to_html(spec, vl_version=_version(), bundle=True)
-    write(out, page.replace("<head>", f"<head>\n  <title>{title}</title>", 1).encode())
+    write(out, in_utf8(page.replace("<head>", f"<head>\n  <title>{title}</title>", 1)))
 
 
 @cache
@@ -110,6 +110,11 @@ def vega() -> str:
 def _version() -> str:
     """The Vega-Lite that Altair writes for, as its renderer names it."""
     return ".".join(str(need("altair").SCHEMA_VERSION).removeprefix("v").split(".")[:2])
+
+
+def in_utf8(text: str) -> bytes:
+    """For a page; what names of files hold that is no text (``\\udce4``) is written out, as in JSON."""
+    return text.encode(errors="backslashreplace")
 
 
 def write(out: Path, content: bytes) -> None:

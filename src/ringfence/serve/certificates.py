@@ -69,7 +69,8 @@ class SigningKey:
         private = found._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with writing_errors(path):
             if path.exists():
-                raise StoreError(str(path), "must not exist: a key is never replaced", "a file", "Choose another name.")
+                what = "a folder" if path.is_dir() else "a file"
+                raise StoreError(path, "must not exist: a key is never replaced", what, "Choose another name.")
             create_exclusively(path, private, mode=0o600)
             public = found._key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
             write_atomically(path.with_name(path.name + ".pub"), public)
@@ -118,7 +119,7 @@ def _loaded(path: Path, load: Any, kind: type, whose: str) -> object:
     if not isinstance(found, kind):
         half = "private" if kind is Ed25519PrivateKey else "public"
         rule = f"must hold a {half} Ed25519 key as PEM"
-        raise StoreError(str(path), rule, "something else", f"Give the file that ringfence {whose}.")
+        raise StoreError(path, rule, "something else", f"Give the file that ringfence {whose}.")
     return found
 
 
@@ -153,9 +154,9 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(read_file(path), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise StoreError(str(path), "must be JSON", error, "Give a certificate.") from error
+        raise StoreError(path, "must be JSON", error, "Give a certificate.") from error
     if not isinstance(found, dict):
-        raise StoreError(str(path), "must be a JSON object", type(found).__name__, "Give a certificate.")
+        raise StoreError(path, "must be a JSON object", type(found).__name__, "Give a certificate.")
     return found
 
 
@@ -180,11 +181,11 @@ def certificate_wrong(content: dict[str, Any], image: Path | None, trusted: byte
 def seal(run: RunFolder, key: SigningKey) -> Path:
     """Sign the manifest of a run that was found in order; it stands as seal.json beside it."""
     if run.v1_digest:
-        raise StoreError(str(run.path), "must have a manifest", "a run of schema 1", "Run ringfence migrate first.")
+        raise StoreError(run.path, "must have a manifest", "a run of schema 1", "Run ringfence migrate first.")
     wrong = verify(run)
     if wrong:
         received = f"{len(wrong)} disagreements, first {wrong[0].what}"
-        raise ArgumentError(str(run.path), "must verify before it is sealed", received, "See ringfence verify.")
+        raise ArgumentError(run.path, "must verify before it is sealed", received, "See ringfence verify.")
     path = run.path / SEAL
     manifest = sha256(read_file(run.path / MANIFEST)).hexdigest()
     with writing_errors(path):

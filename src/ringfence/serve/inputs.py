@@ -71,11 +71,11 @@ def file_content(path: Path) -> tuple[bytes, str]:
     """The bytes of a file, and their kind by its ending."""
     kind = SUFFIXES.get(path.suffix.lower())
     if kind is None:
-        raise DataError(str(path), f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
+        raise DataError(path, f"must end in one of {', '.join(SUFFIXES)}", path.suffix or "nothing", "Rename it.")
     try:
         return path.read_bytes(), kind
     except OSError as error:
-        raise DataError(str(path), "must be readable", error.strerror, "Check the path.") from error
+        raise DataError(path, "must be readable", error.strerror, "Check the path.") from error
 
 
 def _image(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:

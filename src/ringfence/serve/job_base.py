@@ -132,4 +132,4 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
             yield base
     except sqlite3.Error as error:
         rule, remedy = "must be a queue of jobs that this server may write", "Restore it, or choose another folder."
-        raise StoreError(str(path), rule, error, remedy) from error
+        raise StoreError(path, rule, error, remedy) from error

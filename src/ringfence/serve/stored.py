@@ -27,7 +27,7 @@ def certification_at(path: str | Path, trust: bool = False, device: str | None =
     """
     path = Path(path)
     if not path.exists():
-        raise StoreError(str(path), "must be a run folder or a job file", "nothing there", "Check the path.")
+        raise StoreError(path, "must be a run folder or a job file", "nothing there", "Check the path.")
     if not path.is_dir():
         job = Job.of(merged(read_job(path), {"execution": {"device": device}}))
         if job.execution.check:  # nobody has certified with it yet

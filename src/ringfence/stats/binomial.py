@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ringfence.errors import AlphaError, ArgumentError
+from ringfence.settings import SMALLEST_SHARE
 from ringfence.stats.special import betainc, betaincc, betainccinv
 from ringfence.types import FloatArray, IntArray
 
@@ -24,6 +25,8 @@ _AIM = 1 - 1e-6
 """Share of alpha the inversion aims at: the rest absorbs the error of the incomplete beta function."""
 _ACCEPT = 1 - 2e-7
 """Share of alpha a result may use: SciPy's betaincc errs by up to 4e-8 at n = 1e9."""
+_TIGHT = 1 - 1e-5
+"""Share of alpha a result should use, where there is a number that does."""
 
 SMALLEST = 1e-300
 """Level of a bound: below it the incomplete beta function itself has few digits left."""
@@ -74,11 +77,29 @@ def _invert(a: FloatArray, b: FloatArray, alpha: FloatArray) -> FloatArray:
     """A u with betaincc(a, b, u) <= alpha, verified; each round steps to the safe side where it does not hold."""
     bound: FloatArray = betainccinv(a, b, alpha * _AIM)
     bound[~(bound > 0)] = 1e-300  # whatever the inversion failed at is found by stepping
-    step = 1e-9
-    while (short := ~(betaincc(a, b, bound) <= alpha * _ACCEPT)).any():
-        now = bound[short]
+    below, step = np.zeros_like(bound), 1e-9
+    while (short := ~((tail := betaincc(a, b, bound)) <= alpha * _ACCEPT)).any():
+        now = below[short] = bound[short]
         bound[short] = np.minimum(np.nextafter(now + step * np.minimum(now, 1.0 - now), 2.0), 1.0)
         step *= 4
+    for row in np.flatnonzero(tail < alpha * _TIGHT):
+        bound[row] = _tightened(a[row], b[row], alpha[row], below[row], bound[row])
+    return bound
+
+
+def _tightened(a: float, b: float, alpha: float, below: float, bound: float) -> float:
+    """A bound nearer to the root than one that holds: halved, as long as it helps; every step back is verified.
+
+    SciPy's inverse misses the root at a = 1000, that is at 999 successes, from 1e6 draws on (at 1e9 by seven times
+    a level of 1e-4), and the steps to the safe side, which grow, then go too far.
+    """
+    while below < (middle := below + (bound - below) / 2) < bound:
+        if (tail := betaincc(a, b, middle)) <= alpha * _ACCEPT:
+            bound = middle
+            if tail >= alpha * _TIGHT:
+                break
+        else:
+            below = middle
     return bound
 
 
@@ -94,16 +115,15 @@ def _checked(k: ArrayLike, n: ArrayLike, alpha: ArrayLike) -> tuple[IntArray, In
     if not ((successes == np.asarray(k)) & (draws == np.asarray(n))).all():  # cut off, they would count as fewer
         raise ArgumentError("k, n", "must be whole numbers", received, remedy)
     check_alpha(level)
-    if not (level >= SMALLEST).all():
-        raise ArgumentError("alpha", f"must be at least {SMALLEST:g} to be told from 0", alpha, "Usual is 0.001.")
     return successes, draws, level
 
 
-def check_alpha(alpha: ArrayLike) -> None:
-    """Refuse failure probabilities outside (0, 1)."""
+def check_alpha(alpha: ArrayLike, least: float = SMALLEST) -> None:
+    """Refuse failure probabilities outside (0, 1), or too small to be told from 0; least: where parts are spent."""
     level = np.asarray(alpha)
-    if not ((level > 0) & (level < 1)).all():
-        raise ArgumentError("alpha", "must lie strictly between 0 and 1", alpha, "A usual choice is 0.001.")
+    if not ((level >= least) & (level < 1)).all():
+        rule = f"must lie strictly between 0 and 1, and be at least {least:g}"
+        raise ArgumentError("alpha", rule, alpha, "A usual choice is 0.001.")
 
 
 def rank_test(n_a: ArrayLike, n_b: ArrayLike) -> FloatArray:
@@ -183,7 +203,7 @@ class SpendingClopperPearson(AnytimeBound):
     alpha: float
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        check_alpha(self.alpha, SMALLEST_SHARE)
 
     def lower_at_look(self, k: ArrayLike, n: ArrayLike, look: ArrayLike) -> FloatArray:
         """BetaInv(alpha / (look (look+1)); k, n-k+1), rounded down; looks are counted from 1."""
@@ -229,8 +249,9 @@ class AlphaLedger:
         Names may be paid more than once; the shares add up. Rounding of the shares' sum is forgiven up to
         1e-12 relative, which the bounds' own safety margin of 1e-6 covers.
         """
-        if not amount > 0:
-            raise AlphaError(name, "a share of alpha must be positive", amount, "Give every bound its own share.")
+        if not amount >= SMALLEST:
+            rule = f"its share for the {name} must be positive, and at least {SMALLEST:g}"
+            raise AlphaError("alpha", rule, amount, "Give every bound a share of its own, or raise it.")
         if fsum([*self._spent.values(), amount]) > self.alpha * (1 + 1e-12):
             raise AlphaError(
                 name,

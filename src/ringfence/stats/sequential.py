@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ringfence.errors import ArgumentError
+from ringfence.settings import SMALLEST_SHARE
 from ringfence.stats.binomial import check_alpha
 from ringfence.stats.paths import BinomialPaths
 from ringfence.stats.special import betainc, betaln
@@ -97,7 +98,7 @@ def group_sequential_design(
     Futility is the same construction on failures with beta, except that t_k beta, not half of it, is spent by look
     k < K: it has no last look to save for. (This reading reproduces the table of published sample reductions.)
     """
-    check_alpha(alpha)
+    check_alpha(alpha, SMALLEST_SHARE)
     for name, holds, rule, received in (
         ("p0", 0 < p0 < 1, "must lie strictly between 0 and 1", p0),
         ("beta", 0 < beta < 1, "must lie strictly between 0 and 1", beta),

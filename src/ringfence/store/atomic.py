@@ -34,6 +34,9 @@ _REMEDIES = {
     errno.EACCES: "Choose a folder you may write to.",
     errno.EPERM: "Choose a folder you may write to.",
     errno.EROFS: "Choose a folder on a writable disk.",
+    errno.EISDIR: "Name a file, not a folder.",
+    errno.ENOTDIR: "Name a place below folders.",
+    errno.ENAMETOOLONG: "Choose a shorter name.",
 }
 
 
@@ -48,7 +51,7 @@ def writing_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, f"Mend the disk or choose another folder. {_CONTINUE}")
-        raise StoreError(str(path), "must be writable", error.strerror or str(error), remedy) from error
+        raise StoreError(path, "must be writable", error.strerror or str(error), remedy) from error
 
 
 @contextmanager
@@ -58,15 +61,24 @@ def reading_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         remedy = "Check the path and its permissions."
-        raise StoreError(str(path), "must be a readable file", error.strerror or str(error), remedy) from error
+        raise StoreError(path, "must be a readable file", error.strerror or str(error), remedy) from error
 
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace path by content in one step that survives a crash of the process or the machine."""
     with writing_errors(path):
+        _refuse_device(path)
         with _beside(path, content) as temporary:
             os.replace(temporary, path)
         _sync_folder(path.parent)
+
+
+def _refuse_device(path: Path) -> None:
+    """A device would be replaced by a file too: /dev/null, where root runs this, for the whole machine."""
+    folder = path.parent.resolve()
+    known = path.lstat().st_mode if os.path.lexists(path) else 0
+    if folder == Path("/dev") or folder.is_relative_to("/proc") or stat.S_ISCHR(known) or stat.S_ISBLK(known):
+        raise StoreError(path, "must be the name of a file", "a device, or a place among them", "Name a file.")
 
 
 def create_exclusively(path: Path, content: bytes, mode: int = 0o666) -> None:
@@ -176,8 +188,8 @@ def lock(folder: Path, unlocked: bool = False, named: str = "out") -> IO[bytes]:
     with writing_errors(path):
         if path.exists() and not path.is_file():  # opening a pipe would wait for its reader
             remedy = f"Remove it, or choose another `{named}`."
-            raise StoreError(str(path), "must be a file that ringfence made", "something else", remedy)
-        file = path.open("a+b")
+            raise StoreError(path, "must be a file that ringfence made", "something else", remedy)
+        file = path.open("a+b", buffering=0)  # on a full disk what waits in a buffer would fail again when it is closed
     try:
         if os.name == "posix":
             _take(folder, file, unlocked, named)

@@ -116,14 +116,14 @@ def read_attack(path: Path, content: object = None) -> AttackResult:
     """The result in the file (whose JSON may already be known), or an error that says what is wrong with it."""
     found = read_json(path) if content is None else content
     if not isinstance(found, Mapping) or not is_attack(found):
-        raise StoreError(str(path), "must be what ringfence attack wrote", "something else", _AGAIN)
+        raise StoreError(path, "must be what ringfence attack wrote", "something else", _AGAIN)
     version = found.get("version")
     if not isinstance(version, int) or version > ATTACK_VERSION:
         rule = f"this version of Ringfence reads versions up to {ATTACK_VERSION}"
-        raise StoreError(str(path), rule, f"version {version!r}", "Update ringfence.")
+        raise StoreError(path, rule, f"version {version!r}", "Update ringfence.")
     try:
         return AttackResult.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the result"
-        raise StoreError(str(path), "must be whole", f"{where}: {first['msg']}", _AGAIN) from error
+        raise StoreError(path, "must be whole", f"{where}: {first['msg']}", _AGAIN) from error

@@ -314,7 +314,7 @@ def read_config(file: Path, content: Any, upgrade: Callable[[Any], Any] = lambda
         received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
     else:
         remedy = "Restore config.json from a copy, or start a new run."
-    raise StoreError(str(file), "must be a run's settings", received, remedy)
+    raise StoreError(file, "must be a run's settings", received, remedy)
 
 
 def schema_of(file: Path, content: Any) -> int:
@@ -324,7 +324,7 @@ def schema_of(file: Path, content: Any) -> int:
         return SCHEMA_VERSION
     if not 1 <= version <= SCHEMA_VERSION:
         rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
-        raise StoreError(str(file), rule, version, "Update ringfence to read this run.")
+        raise StoreError(file, rule, version, "Update ringfence to read this run.")
     return version
 
 

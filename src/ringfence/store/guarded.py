@@ -38,7 +38,7 @@ class Guarded:
         """What the manifest says now."""
         if not (self.path / MANIFEST).exists():
             remedy = "Restore it from a copy, or start a new run."
-            raise StoreError(str(self.path), f"must hold its {MANIFEST}", "a run without", remedy)
+            raise StoreError(self.path, f"must hold its {MANIFEST}", "a run without", remedy)
         return Manifest.read(self.path)
 
     def check(self) -> tuple[dict[str, int], dict[str, str], Manifest]:

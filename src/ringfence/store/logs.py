@@ -150,12 +150,12 @@ class _Sheet:
     def inputs(self, least: int) -> IntArray:
         """The inputs (rows,), each once."""
         if not self.rows:
-            raise StoreError(str(self.path), "must hold at least one row", "no rows", "Give a log that holds results.")
+            raise StoreError(self.path, "must hold at least one row", "no rows", "Give a log that holds results.")
         idx = self.whole("idx", least)
         distinct, times = np.unique(idx, return_counts=True)
         if (times > 1).any():
             received = f"idx {distinct[times > 1][0]} twice"
-            raise StoreError(str(self.path), "every input stands once", received, "Keep one of the rows.")
+            raise StoreError(self.path, "every input stands once", received, "Keep one of the rows.")
         return idx
 
 
@@ -212,10 +212,10 @@ def read_cohen(path: str | Path) -> CohenLog:
     missing = [name for name in COLUMNS if name not in sheet.names]
     if missing == ["radius"]:
         remedy = "Predictions carry no certificate: give the log of certify."
-        raise StoreError(str(path), _EXPECTED, "a prediction log, which has no radius", remedy)
+        raise StoreError(path, _EXPECTED, "a prediction log, which has no radius", remedy)
     if missing:
         remedy = "Check that this is the log, with tabs between the columns and a header line."
-        raise StoreError(str(path), _EXPECTED, f"the first line {' '.join(sheet.names)[:80]!r}", remedy)
+        raise StoreError(path, _EXPECTED, f"the first line {' '.join(sheet.names)[:80]!r}", remedy)
     notes = [line.removeprefix(COMMENT).strip() for line in above]
     if sheet.rows and _is_cut(sheet, ended=sheet.rows[-1][0] < len(lines)):
         number, line = sheet.rows.pop()
@@ -248,7 +248,7 @@ def read_component(path: str | Path) -> Component:
     sheet = _sheet(path, _lines(path))
     if "idx" not in sheet.names or "predict" not in sheet.names:
         rule = "must be a component log (tab-separated columns, idx and predict among them)"
-        raise StoreError(str(path), rule, f"the first line {' '.join(sheet.names)[:80]!r}", "Check the file.")
+        raise StoreError(path, rule, f"the first line {' '.join(sheet.names)[:80]!r}", "Check the file.")
     sheet = replace(sheet, rows=[row for row in sheet.rows if row[1].strip()])
     idx = sheet.inputs(0)
     order = np.argsort(idx)
@@ -273,12 +273,12 @@ def selection_logs(places: Sequence[str | Path]) -> dict[float, Path]:
             match = _THETA.search(path.name)
             if match is None:
                 rule = "the name of a selection log ends in _THETA, a number in [0, 1]"
-                raise StoreError(str(path), rule, path.name, "Rename it, e.g. run_selection_0.35.")
+                raise StoreError(path, rule, path.name, "Rename it, e.g. run_selection_0.35.")
             theta = float(match[1])
             if not 0.0 <= theta <= 1.0:
-                raise StoreError(str(path), "thetas lie in [0, 1]", theta, "Rename the file.")
+                raise StoreError(path, "thetas lie in [0, 1]", theta, "Rename the file.")
             if found.setdefault(theta, path) != path:
-                raise StoreError(str(path), "each theta stands once", f"{theta:g} twice", "Give one log per theta.")
+                raise StoreError(path, "each theta stands once", f"{theta:g} twice", "Give one log per theta.")
     return dict(sorted(found.items()))
 
 
@@ -294,5 +294,5 @@ def _files(place: Path) -> list[Path]:
         found = [path for path in named if _THETA.search(path.name)]
     if not found:
         remedy = "Give files, their folder, a pattern or the beginning of their names."
-        raise StoreError(str(place), "must lead to selection logs", "nothing there", remedy)
+        raise StoreError(place, "must lead to selection logs", "nothing there", remedy)
     return found

@@ -99,9 +99,9 @@ class Manifest(_Stored):
             found = cls.model_validate(body)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
             shown = "; ".join(one["msg"] for one in error.errors()[:3]) if isinstance(error, ValidationError) else error
-            raise StoreError(str(path), "must be a run's manifest", shown or "something else", remedy) from error
+            raise StoreError(path, "must be a run's manifest", shown or "something else", remedy) from error
         if found.text() != content:
-            raise StoreError(str(path), "must be as it was written", "a hash that does not fit", remedy)
+            raise StoreError(path, "must be as it was written", "a hash that does not fit", remedy)
         return found
 
 

@@ -224,7 +224,7 @@ def parse_inputs(path: Path, content: bytes) -> list[InputInfo]:
         return [InputInfo(one, label, name, _picture(raw, shape)) for one, label, name, raw, shape in rows]
     except DAMAGE as error:
         remedy = "Delete this file: the records do not need it, and the same command writes it anew."
-        raise StoreError(str(path), "must be a readable Parquet file", error, remedy) from error
+        raise StoreError(path, "must be a readable Parquet file", error, remedy) from error
 
 
 def _picture(raw: bytes | None, shape: list[int] | None) -> NDArray[np.uint8] | None:

@@ -108,7 +108,7 @@ class RunFolder(Folder):
             remedy = "Give the folder that a certification wrote."
             if os.path.isfile(path):
                 remedy = f"{remedy[:-1]}; of a published log, ringfence import makes one."
-            raise StoreError(str(path), "must be a run folder", found, remedy)
+            raise StoreError(path, "must be a run folder", found, remedy)
         content = read_json(file)
         if schema_of(file, content) == 1:
             refuse_downgraded(path)
@@ -147,7 +147,7 @@ class RunFolder(Folder):
         if foreign or self.v1_digest:
             rule = f"records must be of the run's own settings, {self.digest} in schema 2"
             remedy = "Certify with config_hash=run.config.digest, or migrate the run."
-            raise StoreError(str(self.path), rule, sorted(foreign) or "schema 1", remedy)
+            raise StoreError(self.path, rule, sorted(foreign) or "schema 1", remedy)
         content = part_bytes(to_table(records), environment, self._last_plan())
         return self._files.add_part(content, len(records), taken=self.problems)
 

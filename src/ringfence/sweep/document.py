@@ -13,7 +13,7 @@ import yaml
 
 from ringfence.errors import DataError
 from ringfence.store.atomic import read_file
-from ringfence.yaml_files import MOST, too_many
+from ringfence.yaml_files import refuse_too_many
 
 LARGEST = 2**20
 """Bytes of a file at most."""
@@ -58,7 +58,7 @@ def read_document(file: Path) -> Lines:
     """The mapping that the file holds; a DataError with the line where it is none."""
 
     def refused(rule: str, received: object) -> DataError:
-        return DataError(str(file), rule, received, "docs/sweep.md shows a whole sweep file.")
+        return DataError(file, rule, received, "docs/sweep.md shows a whole sweep file.")
 
     content = read_file(file)
     if len(content) > LARGEST:
@@ -74,15 +74,8 @@ def read_document(file: Path) -> Lines:
         raise refused("must be nested less deeply", "values within values without end") from error
     if not isinstance(found, Lines):
         raise refused("must be a mapping: train, certify, ...", type(found).__name__)
-    _refuse_too_many(file, found)
+    refuse_too_many(file, found, DataError)
     return found
-
-
-def _refuse_too_many(file: Path, found: Any) -> None:
-    """Aliases of aliases cost nothing to read and everything to walk through: each counts wherever it stands."""
-    if too_many(found):
-        remedy = "Aliases count wherever they stand."
-        raise DataError(str(file), f"must hold at most {MOST:,} values", "more than that", remedy)
 
 
 MOST_JOBS = 5_000

@@ -137,7 +137,7 @@ class SweepFolder:
         link = self.path / name
         if link.exists() and not link.is_symlink():
             rule = f"leads to {'the sweep file' if name == 'here' else 'the data'} and is made by the sweep"
-            raise ArgumentError(str(link), rule, "a file or folder", "Move it away, or choose another `out`.")
+            raise ArgumentError(link, rule, "a file or folder", "Move it away, or choose another `out`.")
         link.unlink(missing_ok=True)
         link.symlink_to(target.resolve(), target_is_directory=True)
 

@@ -108,7 +108,7 @@ def read_sweep(
     if reader.problems:
         count = len(reader.problems)
         told = "\n".join([f"{count} problem{'s'[: count != 1]}", *dict.fromkeys(reader.problems)]).rstrip(".")
-        raise DataError(str(file), "must be a sweep that can run", told, "See docs/sweep.md.")
+        raise DataError(file, "must be a sweep that can run", told, "See docs/sweep.md.")
     about, data = reader.document.get("about"), reader.document.get("data")
     return Sweep(file, str(about or "").strip(), data, jobs, work)
 

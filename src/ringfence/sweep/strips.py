@@ -46,7 +46,7 @@ def shrink(file: Path) -> bytes | None:
 
 def restore(file: Path, target: Path) -> None:
     """The npz again, every array as it was."""
-    refused = DataError(str(file), "must be strips that were packed here", "another content", "Carry it anew.")
+    refused = DataError(file, "must be strips that were packed here", "another content", "Carry it anew.")
     try:
         with zipfile.ZipFile(file) as archive:
             index: dict[str, Any] = json.loads(archive.read(INDEX))

@@ -49,7 +49,7 @@ def unpack(place: Path, every: Iterable[Job]) -> list[str]:
     """
     archives = sorted(place.glob("*.tgz"))
     if not archives:
-        raise DataError(str(place), "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
+        raise DataError(f"unpack {place}", "must hold archives that a sweep packed", "no .tgz", "Name their folder.")
     these = sha256(b"".join(sha256(read_file(archive)).digest() for archive in archives)).hexdigest()
     jobs: dict[Path, list[Job]] = {}
     for job in every:
@@ -96,7 +96,7 @@ def _one_packing(archives: Sequence[Path]) -> tuple[list[Path], Header]:
         told = {one or "one without a name": ", ".join(each.name for each in own) for one, own in packings.items()}
         found = "; ".join(f"{names} of {one}" for one, names in told.items())
         remedy = "Give the archives of each packing a folder of their own, and unpack one folder after the other."
-        raise DataError(str(archives[0].parent), "must hold archives of one packing", found, remedy)
+        raise DataError(f"unpack {archives[0].parent}", "must hold archives of one packing", found, remedy)
     chosen = packings[next(iter(whole or packings))]
     counts = {name: count for header in chosen.values() for name, count in header.counts.items()}
     return list(chosen), replace(next(iter(chosen.values())), counts=counts)
@@ -165,7 +165,7 @@ def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, gzip.GzipFile]]:
         if isinstance(error, OSError) and error.errno in OF_THE_DISK:
             raise
         rule = "must be a whole archive that a sweep packed"
-        raise DataError(str(archive), rule, error, "Copy it anew.") from error
+        raise DataError(archive, rule, error, "Copy it anew.") from error
 
 
 def _belongs(entry: tarfile.TarInfo) -> bool:

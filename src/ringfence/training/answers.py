@@ -136,7 +136,7 @@ class Answers:
             found = load(content)
         except (SafetensorError, ValueError) as error:
             rule, remedy = "must be readable counts", "Delete this file; they are counted anew."
-            raise StoreError(str(path), rule, error, remedy) from error
+            raise StoreError(path, rule, error, remedy) from error
         return found[self._key].numpy().copy() if self._key in found else None
 
     def _store(self) -> None:

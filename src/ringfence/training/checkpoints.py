@@ -98,7 +98,7 @@ class Checkpoints:
             return Progressed(**content), load(path.read_bytes())
         except Exception as error:  # of any kind: safetensors has its own, and the pointer may hold anything
             remedy = "Delete this folder to train anew."
-            raise StoreError(str(pointer), "must name a readable checkpoint", error, remedy) from error
+            raise StoreError(pointer, "must name a readable checkpoint", error, remedy) from error
 
     def save_best(self, tensors: Mapping[str, Tensor]) -> None:
         """The members' weights at the best epoch so far, as ``module_tensors`` names them."""

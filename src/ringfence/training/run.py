@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -97,21 +98,21 @@ class TrainingRun:
     def _store_or_compare(self) -> None:
         path, now = self.out / "config.json", json.loads(json.dumps(self.job.config()))
         begun = any(self.out.glob(f"*/{POINTER}")) or any(self.out.glob("final-*.safetensors"))
-        if not (path.exists() and begun):
+        try:  # whatever has begun: settings of something else, a run above all, are never replaced
+            before = TrainingJob.of(read_json(path)).config() if os.path.lexists(path) else None
+        except ArgumentError as error:
+            raise StoreError(path, error.rule, error.received, "Train into another folder.") from error
+        if before is None or not begun:
             with writing_errors(self.out):
                 self.out.mkdir(parents=True, exist_ok=True)
             write_json(path, now)
             return
-        try:
-            before = TrainingJob.of(read_json(path)).config()
-        except ArgumentError as error:
-            raise StoreError(str(path), error.rule, error.received, "Train into another folder.") from error
         old, new = dict(flatten(json.loads(json.dumps(before)))), dict(flatten(now))
         changed = sorted(key for key in {**old, **new} if old.get(key) != new.get(key))
         if changed:
             listed = "; ".join(f"{key} {new.get(key)!r} now, {old.get(key)!r} before" for key in changed)
             remedy = "Choose another folder, or repeat the old settings to continue."
-            raise StoreError(str(self.out), "a training is continued with its own settings", listed, remedy)
+            raise StoreError(self.out, "a training is continued with its own settings", listed, remedy)
 
     def load_data(self) -> DeviceData:
         """The training split of its data."""
