@@ -36,6 +36,7 @@ from ringfence.sampling import (
     on_device,
     pick_device,
     readouts,
+    remembered_answers,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     if work.num_classes not in (None, found):
         rule = f"must return {work.num_classes} scores per input"
         raise ClassifierError("classifier", rule, f"{found} scores", "Check `num_classes` and the model's last layer.")
+    check_answers = remembered_answers(classifier, samples, device, found)
     plan = execution.planned(classifier, shape, found, device, work.precision)
     counted = readouts(procedure.needs, classifier, procedure.name)
     given = Given(found, noise.law.over(math.prod(shape)), mechanisms[0], bound)
@@ -100,6 +102,7 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
     keep = execution.plan is not None
     how = (plan, device, shape, work.seed, execution.on_plan, samples, keep, slots)
     sampler = Sampler(classifier, noise, counted, found, *how)
+    check_answers()  # measuring and checking asked it often
     check_rounding(work.classifier, classifier, sampler.noisy)
     if work.lanes and len(work.lanes) != sampler.lanes:
         rule = f"must give one lane for each name, {', '.join(work.lanes)}"

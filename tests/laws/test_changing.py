@@ -149,6 +149,17 @@ def test_a_network_that_changes_during_the_checks_is_told_to_keep_state() -> Non
     assert any("depends on the size of a batch, and for state kept between calls" in one for one in told)
 
 
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize("number", [3, 10, 30])
+def test_a_network_that_changes_while_it_is_measured_is_refused(number: int) -> None:
+    """The checks come later, and would find one function only: that which it became."""
+    network = Changing(number, lambda scores: scores.roll(1, 1)).eval()
+    measured = rf.Execution(device="cpu", draws=10**9)
+    records = rf.certify(network, INPUTS, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=200), execution=measured)
+    with pytest.raises(ClassifierError, match="it answers differently when asked twice"):
+        next(iter(records))
+
+
 def test_a_slow_drift_is_found() -> None:
     class Drifts(nn.Module):
         def __init__(self) -> None:

@@ -6,7 +6,7 @@ here on noisy copies of inputs of the run, from a stream of draws that no certif
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -259,6 +259,23 @@ def _not_fixed(
         if int(off.sum()) > within.excused * len(off):
             return cause, steady
     return None, steady
+
+
+@torch.inference_mode()
+def remembered_answers(
+    classifier: nn.Module, samples: Sequence[Tensor], device: torch.device, num_classes: int
+) -> Callable[[], None]:
+    """What it says of these inputs now; called later, refuses a classifier that says something else by then: of which
+    of the two would a certificate speak?"""
+    rows = torch.stack([*samples]).to(device, torch.float32)
+    forward = Forward(classifier, ForwardPlan(len(rows)), device, num_classes)
+    before = _scores(forward, rows)
+
+    def check() -> None:
+        if bool(tolerance(before).alone.off(_scores(forward, rows), before).any()):
+            raise _not_of_one_row(TWICE)
+
+    return check
 
 
 @torch.inference_mode()
