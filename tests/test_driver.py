@@ -109,7 +109,7 @@ class Wrong(nn.Module):
         (lambda x: x.sum(), r"must map .* got \(\)"),
         (lambda x: [1.0], "must map .* got float"),
         (lambda x: x @ torch.zeros(7, 3), r"batch of shape \(1, 2\); got a network for inputs of 7 numbers"),
-        (lambda x: torch.cat([x, x]), r"scores of shape \(5, 2\); got \(10, 2\)"),
+        (lambda x: torch.cat([x, x]), r"scores of shape \(1, 2\); got \(2, 2\)"),
         (lambda x: x * float("nan"), "finite scores"),
         (lambda x: x - x.mean(0), "every row alone"),
     ],

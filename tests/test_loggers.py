@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -232,3 +233,11 @@ def test_mlflow_does_not_call_finished_what_did_not_end(error: BaseException, mo
     with loggers_named(["mlflow"]):
         pass
     assert ended == ["FAILED"]
+
+
+def test_a_command_leaves_the_level_of_our_lines_as_it_was() -> None:
+    ours = logging.getLogger("ringfence")
+    before = ours.level
+    with loggers_named(["logging"]):
+        assert ours.isEnabledFor(logging.INFO)
+    assert ours.level == before

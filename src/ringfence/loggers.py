@@ -172,7 +172,8 @@ def loggers_named(names: Iterable[str]) -> Iterator[list[Logger]]:
     for name in names:
         if name not in LOGGERS:
             raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
-    loggers = [LOGGERS[name]() for name in names]
+    ours = logging.getLogger("ringfence")
+    level, loggers = ours.level, [LOGGERS[name]() for name in names]
     try:
         yield loggers
     except BaseException:
@@ -180,3 +181,5 @@ def loggers_named(names: Iterable[str]) -> Iterator[list[Logger]]:
             with suppress(Exception):  # why it ended is what must be told
                 one.failed()
         raise
+    finally:
+        ours.setLevel(level)

@@ -265,14 +265,14 @@ def _not_fixed(
 def remembered_answers(
     classifier: nn.Module, samples: Sequence[Tensor], device: torch.device, num_classes: int
 ) -> Callable[[], None]:
-    """What it says of these inputs now; called later, refuses a classifier that says something else by then: of which
-    of the two would a certificate speak?"""
-    rows = torch.stack([*samples]).to(device, torch.float32)
-    forward = Forward(classifier, ForwardPlan(len(rows)), device, num_classes)
-    before = _scores(forward, rows)
+    """What it says of some inputs now, each by itself, as all take them; called later, refuses a classifier that says
+    something else by then: of which of the two would a certificate speak?"""
+    rows = torch.stack([*samples[:ALONE]]).to(device, torch.float32)
+    forward = Forward(classifier, ForwardPlan(1), device, num_classes)
+    before = _in_slices(forward, rows, 1)
 
     def check() -> None:
-        if bool(tolerance(before).alone.off(_scores(forward, rows), before).any()):
+        if bool(tolerance(before).alone.off(_in_slices(forward, rows, 1), before).any()):
             raise _not_of_one_row(TWICE)
 
     return check

@@ -1,0 +1,68 @@
+"""Small runs on the CPU: rf.certify by its defaults, checks before the first draw included, over a plain loop."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from statistics import median
+
+import torch
+from bench_engine_cpu import ALPHA, N0, SIGMA, Work, plain_loop
+from common import Bar, Grid, Report, arguments, finish, interleaved, median_ratio
+
+import ringfence as rf
+from ringfence.classifiers.architectures import build_architecture
+from ringfence.data import Input
+from ringfence.sampling import ForwardPlan
+
+NETWORKS = {"lenet": (1, 28, 28), "resnet20": (3, 32, 32), "resnet18": (3, 64, 64)}
+SIZES = ((2, 1000), (10, 1000), (2, 10_000))
+"""Inputs, and draws of each."""
+LOOP_ROWS = 100
+"""Of a forward of the plain loop: faster than 1,000 in every case here."""
+
+
+def defaults(work: Work) -> Callable[[], None]:
+    """As a newcomer writes it."""
+    x = torch.stack([item.x for item in work.inputs])
+
+    def certify() -> None:
+        records = list(rf.certify(work.module, x, sigma=SIGMA, n=work.n, alpha=ALPHA))
+        assert sum(record.draws for record in records) == work.draws
+
+    return certify
+
+
+def main() -> int:
+    options = arguments(__doc__ or "")
+    networks, sizes = (["lenet"], [(2, 50)]) if options.quick else ([*NETWORKS], SIZES)
+    tasks: dict[str, Callable[[], None]] = {}
+    for name in networks:
+        torch.manual_seed(0)
+        module, images = build_architecture(name, 10).eval(), torch.rand(10, *NETWORKS[name])
+        inputs = [Input(place, x, None, "") for place, x in enumerate(images)]
+        for count, n in sizes:
+            case = f"{name}, {count} x {n:,}"
+            work = Work(module, inputs[:count], n, ForwardPlan(LOOP_ROWS))
+            tasks |= {f"{case}: ringfence": defaults(work), f"{case}: loop": plain_loop(work, LOOP_ROWS)}
+    seconds = interleaved(tasks, options.repetitions)
+    rows, ratios = [], {}
+    for case in dict.fromkeys(name.rpartition(": ")[0] for name in tasks):
+        ours, theirs = seconds[f"{case}: ringfence"], seconds[f"{case}: loop"]
+        ratios[case] = median_ratio(ours, theirs)
+        rows.append([case, f"{median(theirs):.2f}", f"{median(ours):.2f}", f"{ratios[case]:.2f}"])
+    bars = [
+        Bar(f"rf.certify over a plain loop, {name}, the worst case", "at most", 1.1, max(of_one))
+        for name in networks
+        if (of_one := [ratio for case, ratio in ratios.items() if case.startswith(name)])
+    ]
+    threads = torch.get_num_threads()
+    title = f"Inputs x draws of each, and {N0} that choose the class; {threads} thread(s), seconds"
+    grid = Grid(title, ["", "plain loop", "rf.certify", "ratio"], rows)
+    notes = ["Both run in one process, so the loop, too, has the freed memory that rf.certify makes the process keep."]
+    settings = {"sizes": sizes, "n0": N0, "loop_rows": LOOP_ROWS, "threads": threads}
+    return finish(Report("small_runs", settings, [grid], bars, {"seconds": seconds}, notes), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
