@@ -6,21 +6,19 @@ here on noisy copies of inputs of the run, from a stream of draws that no certif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Aces, Scored, score
+from ringfence.classifiers import Scored
 from ringfence.classifiers.base import beside_its_score, check_unchanged, inputs_watched
 from ringfence.errors import ClassifierError, RingfenceError, first_line
 from ringfence.sampling.agreement import Tolerance, tolerance
-from ringfence.sampling.devices import without_autocast
-from ringfence.sampling.forward import Forward, left_early, single
+from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, out_of_memory, plainer
-from ringfence.sampling.preparing import copied
 
 PLAIN_ROWS, FEW_ROWS = 64, 16
 """Rows a forward when the plain network is asked: it may be slow, and needs to be asked often. Few are enough in
@@ -31,8 +29,6 @@ PIECE = 16
 """Of them stand together, so that all inputs of the check are among them."""
 ALONE = 3
 """Rows that are asked by themselves too."""
-JUMPS = 1
-"""Rows of a plain forward in which rounding may make a vote jump."""
 SINGLE = "rows by themselves have other scores than in a batch"
 TWICE = "it answers differently when asked twice (dropout, internal randomness or state kept between calls)"
 COUPLED = "a row's scores depend on the other rows of its batch (batch statistics)"
@@ -121,15 +117,15 @@ def _ask_plain(
     _check_finite(first, "Check the weights and the normalisation (`mean` and `std`).")
     problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
     if problem:
-        raise _not_of_one_row(problem)
+        raise not_of_one_row(problem)
     if _other_alone(exact, rows[:size], first):
         raise _not_the_classifier(SINGLE, keep=False)
-    scores = _in_slices(exact, rows, size)
+    scores = in_slices(exact, rows, size)
     if bool(tolerance(first).alone.off(scores[:size], first).any()):  # it may have changed since
-        raise _not_of_one_row(TWICE)
+        raise not_of_one_row(TWICE)
     if plan.precision == "fp32":
         return _Plain(scores, tolerance(scores))
-    rounded = _in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
+    rounded = in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
     _check_finite(rounded, f"They are finite in fp32, and in {plan.precision} they are not: use fp32.")
     return _Plain(rounded, tolerance(scores, rounded))
 
@@ -146,7 +142,8 @@ def _other_alone(forward: Forward, rows: Tensor, scores: Tensor) -> bool:
     return bool(tolerance(scores).off(alone, scores[:ALONE]).float().mean() > 0.5)
 
 
-def _in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
+def in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
+    """Scores of rows, of which so many are asked at once, on the host."""
     return torch.cat([_scores(forward, part) for part in torch.split(rows, size)])
 
 
@@ -261,70 +258,8 @@ def _not_fixed(
     return None, steady
 
 
-@torch.inference_mode()
-def remembered_answers(
-    classifier: nn.Module, samples: Sequence[Tensor], device: torch.device, num_classes: int
-) -> Callable[[], None]:
-    """What it says of some inputs now, each by itself, as all take them; called later, refuses a classifier that says
-    something else by then: of which of the two would a certificate speak?"""
-    rows = torch.stack([*samples[:ALONE]]).to(device, torch.float32)
-    forward = Forward(classifier, ForwardPlan(1), device, num_classes)
-    before = _in_slices(forward, rows, 1)
-
-    def check() -> None:
-        if bool(tolerance(before).alone.off(_in_slices(forward, rows, 1), before).any()):
-            raise _not_of_one_row(TWICE)
-
-    return check
-
-
-@torch.inference_mode()
-def check_rounding(given: nn.Module, rounded: nn.Module, draw: Draw) -> None:
-    """Refuse a network with values of float64 that is another function in float32, in which it is certified.
-
-    given: as its owner has it; rounded: the same in float32, on the run's device.
-    """
-    if not any(value.dtype == torch.float64 for value in (*given.parameters(), *given.buffers())):
-        return
-    rows = draw(PLAIN_ROWS)
-    pairs = [(given, rounded)]
-    if isinstance(given, Aces) and isinstance(rounded, Aces):
-        pairs.append((given.core, rounded.core))  # which no noise reaches, and no other check
-    for one, other in pairs:
-        wanted = _scores_as_given(copied(one).to(rows.device), rows)
-        if wanted is None:
-            continue
-        with without_autocast(rows.device):
-            found = _by_lanes(score(other, rows).scores)
-        off = int(tolerance(wanted).off(found, wanted).sum())
-        if off > JUMPS:
-            rule = "must be the same function in float32, in which it is certified, as in float64"
-            remedy = "Leave out what float32 cannot hold (a large part that all scores share, small differences)."
-            raise ClassifierError("classifier", rule, f"other scores for {off} of {len(rows)} noisy inputs", remedy)
-
-
-def _scores_as_given(module: nn.Module, rows: Tensor) -> Tensor | None:
-    """What a module says as it is, of float32 or of float64, whichever it takes, or else in float64 as a whole; None
-    where it does not run at all."""
-    wide = rows.double()
-    for prepared, batch in ((nn.Module.eval, rows), (nn.Module.eval, wide), (nn.Module.double, wide)):
-        try:
-            with without_autocast(rows.device):
-                return _by_lanes(score(prepared(module), batch).scores)
-        except (SystemExit, GeneratorExit) as error:
-            raise left_early(error) from error
-        except Exception as error:  # whatever it raises where it is given another type than it takes
-            if out_of_memory(error):
-                raise
-    return None
-
-
-def _by_lanes(scores: Tensor) -> Tensor:
-    """(B, lanes, K) on the host; rows whose class float32 does not tell are invalid."""
-    return single(scores if scores.dim() == 3 else scores.unsqueeze(1)).cpu()
-
-
-def _not_of_one_row(problem: str) -> ClassifierError:
+def not_of_one_row(problem: str) -> ClassifierError:
+    """Of a classifier that is no fixed function of a row."""
     return ClassifierError(
         "classifier",
         "must treat every row alone, as a fixed function",
@@ -335,7 +270,7 @@ def _not_of_one_row(problem: str) -> ClassifierError:
 
 def _not_the_classifier(problem: str, keep: bool) -> ClassifierError:
     if problem in (TWICE, COUPLED):
-        return _not_of_one_row(problem)
+        return not_of_one_row(problem)
     rule = "must give one row the same scores in every batch"
     remedy = "Check for what depends on the size of a batch, and for state kept between calls."
     if keep:
