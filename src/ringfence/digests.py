@@ -7,25 +7,19 @@ older runs can be continued. A digest is evidence, not proof: code can read what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 SCHEME = "v2"
 EARLIER = "v1"
-READ, HELD = "read", "held"
-"""Parts that digests of earlier versions lack, and that tell their contents name by name."""
-STRUCTURE = "structure"
-"""What earlier versions had in the place of HELD: with counters that a network keeps of itself."""
-MOST_NAMES = 32
-"""A digest stands in a line."""
+READ = "read"
+"""A part that digests of earlier versions lack; the others tell all that they told."""
 
 SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, configuration, or kind of denoiser",
-    STRUCTURE: "layers or attributes of the network",
-    HELD: "layers or attributes of the network",
+    "structure": "layers or attributes of the network",
     READ: "variables or functions that its code reads",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
@@ -37,8 +31,6 @@ SPOKEN = {
 }
 """Parts as messages name them."""
 
-CACHES = " What its code fills and reads by itself, a cache or a counter, must be as it was: empty it before."
-"""What may be done where a network differs in nothing that its user wrote."""
 
 INCOMPARABLE = "the run is of an earlier version, whose digest covered less (no code, no index, no bytes of images)"
 
@@ -49,21 +41,6 @@ def hashed(chunks: Iterable[bytes | memoryview]) -> str:
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def named(hashes: Mapping[str, str]) -> str:
-    """The value of a part that says of what it is made; of very many names one hash."""
-    told = {re.sub(r"[\s=,]", "_", name): one[:16] for name, one in sorted(hashes.items())}
-    every = ",".join(f"{name}={one}" for name, one in told.items())
-    return every if len(told) == len(hashes) <= MOST_NAMES else hashed([repr(sorted(hashes.items())).encode()])
-
-
-def _names(now: str, then: str) -> str:
-    """Which of their names differ, in words; empty where they do not say."""
-    differing = set(now.split(",")) ^ set(then.split(",")) if "=" in now and "=" in then else set()
-    found = sorted({pair.rpartition("=")[0] for pair in differing} - {""})
-    more = f" and {len(found) - 4} more" if len(found) > 4 else ""
-    return f" ({', '.join(found[:4])}{more})" if found else ""
 
 
 def write_digest(parts: Mapping[str, str]) -> str:
@@ -99,10 +76,9 @@ def changes(now: str, then: str) -> str | None:
         if known is None:
             return INCOMPARABLE
         return None if known == then else "its contents"
-    aside = {EARLIER, STRUCTURE} if HELD in theirs else {EARLIER, HELD} | ({READ} - theirs.keys())
-    names = [name for name in {**ours, **theirs} if name not in aside and ours.get(name) != theirs.get(name)]
-    told = {SPOKEN.get(name, name): _names(ours.get(name, ""), theirs.get(name, "")) for name in names}
-    return ", ".join(f"{what}{which}" for what, which in told.items()) or None
+    told = {**ours, **theirs}.keys() - {EARLIER} - ({READ} if READ not in theirs else set())
+    names = [name for name in {**ours, **theirs} if name in told and ours.get(name) != theirs.get(name)]
+    return ", ".join(SPOKEN.get(name, name) for name in names) or None
 
 
 def apart(one: str, other: str) -> str | None:

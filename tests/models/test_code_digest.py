@@ -167,11 +167,9 @@ class _Mine(nn.Module):
 def test_code_without_a_file_has_one_digest_in_every_process() -> None:
     program = (
         "import sys; from torch import nn; from ringfence.models import model_digest\n"
-        "known = {'a', 'b', 'c', 'd', 'e'}\n"
         "class Net(nn.Module):\n"
-        "    def __init__(self): super().__init__(); self.held = {'a', 'b', 'c', 'd', 'e'}\n"
-        "    def forward(self, x): return x if 'b' in {'a', 'b', 'c', 'd', 'e'} & known & self.held else -x\n"
-        "print(model_digest(Net(), structured=True))"
+        "    def forward(self, x): return x if 'b' in {'a', 'b', 'c', 'd', 'e'} else -x\n"
+        "print(model_digest(Net()))"
     )
     run = [sys.executable, "-c", program]
     found = {

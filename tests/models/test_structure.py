@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,20 +148,6 @@ def test_a_compiled_network_is_the_same_whenever_it_is_compiled() -> None:
     first, second, other = (compiled(one, backend="eager") for one in (net, net, Scaled(3.0)))
     assert digest(first) == digest(second)
     assert digest(first) != digest(other)
-
-
-def test_a_compiled_network_stays_what_it_was_when_it_is_called(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a graph breaks torch puts functions into the module of the network, which its file does not hold."""
-    monkeypatch.syspath_prepend(tmp_path)
-    text = "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def forward(self, x):\n"
-    (tmp_path / "net_that_breaks.py").write_text(f"{text}        torch._dynamo.graph_break()\n        return 2 * x\n")
-    made: Any = torch.compile
-    net = made(importlib.import_module("net_that_breaks").Net(), backend="eager")
-    before = digest(net)
-    net(torch.ones(2, 2))
-    assert changes(digest(net), before) is None
 
 
 def test_objects_that_hold_each_other_end() -> None:

@@ -9,7 +9,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType
 from typing import Any
 
 from torch import nn
@@ -92,19 +92,15 @@ def source_of(thing: Any) -> bytes | None:
     try:
         file = thing if isinstance(thing, Path) else Path(inspect.getfile(inspect.unwrap(thing)))
     except (TypeError, OSError, ValueError):
-        return bytecode_of(thing)
+        return _bytecode(thing)
     if _installed(file.resolve()):
         return None
     try:
         content = file.read_bytes()
     except OSError:  # a notebook's cell, an interpreter's line
-        return bytecode_of(thing)
+        return _bytecode(thing)
     # A file that was edited since does not hold what runs here, and will hold what runs in the next process.
-    return hashed([content]).encode() if _is_what_runs(thing, file.resolve(), content) else bytecode_of(thing)
-
-
-_OF_DYNAMO = "__resume_at_"
-"""How functions are named that torch.compile puts into a module beside those of its file."""
+    return hashed([content]).encode() if _is_what_runs(thing, file.resolve(), content) else _bytecode(thing)
 
 
 def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
@@ -116,8 +112,7 @@ def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
         return True
     module = sys.modules.get(str(getattr(thing, "__module__", "")))
     place = getattr(module, "__file__", None)
-    every = vars(module) if place is not None and Path(place).resolve() == file else {}
-    there = [one for name, one in every.items() if not name.startswith(_OF_DYNAMO)]
+    there = vars(module).values() if place is not None and Path(place).resolve() == file else ()
     beside = [one for one in there if isinstance(one, type | FunctionType) and one.__module__ == thing.__module__]
     each = [
         value for one in (thing, *beside) for value in (one, *(vars(one).values() if isinstance(one, type) else ()))
@@ -129,18 +124,18 @@ def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
     return {_fingerprint(code) for code in codes if code.co_filename in names} <= _codes_in(content)
 
 
-def is_source_of(text: str, code: CodeType) -> bool:
-    """Whether a function came from this source, and not from what it was before."""
-    return bool(text) and _fingerprint(code) in _codes_in(text.encode("utf-8", "surrogatepass"))
-
-
 @lru_cache(maxsize=64)
 def _codes_in(content: bytes) -> frozenset[tuple[int, str]]:
     """All functions of a source; none where it cannot be compiled."""
     try:
-        return frozenset(map(_fingerprint, codes_in(compile(content, "", "exec", dont_inherit=True))))
+        waiting, found = [compile(content, "", "exec", dont_inherit=True)], set[tuple[int, str]]()
     except (SyntaxError, ValueError):
         return frozenset()
+    while waiting:
+        code = waiting.pop()
+        found.add(_fingerprint(code))
+        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
+    return frozenset(found)
 
 
 @lru_cache(maxsize=4096)
@@ -148,8 +143,7 @@ def _fingerprint(code: CodeType) -> tuple[int, str]:
     return code.co_firstlineno, hashed(line.encode("utf-8", "surrogatepass") for line in _lines(code))
 
 
-def bytecode_of(thing: Any) -> bytes:
-    """What stands for a function, or for a class by the functions in it, that have no file."""
+def _bytecode(thing: Any) -> bytes:
     codes = [
         value.__code__ for value in (thing, *getattr(thing, "__dict__", {}).values()) if hasattr(value, "__code__")
     ]
@@ -168,22 +162,6 @@ def _lines(code: CodeType) -> Iterator[str]:
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
 
 
-def codes_in(code: CodeType) -> Iterator[CodeType]:
-    """The code and those of functions within it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from codes_in(constant)
-
-
-@lru_cache(maxsize=512)
-def names_in_bases(kind: type) -> frozenset[str]:
-    """Names that stand in the code of installed classes from which one of the user's is made: they call its methods."""
-    bases = [base for base in kind.__mro__ if base not in (object, nn.Module) and is_installed(base)]
-    functions = [one for base in bases for one in vars(base).values() if inspect.isfunction(one)]
-    return frozenset(name for one in functions for code in codes_in(one.__code__) for name in code.co_names)
-
-
 def is_installed(kind: type) -> bool:
     """Whether a class came with Python, an installed library or Ringfence; one of a notebook or a program did not."""
     if kind.__module__.partition(".")[0] == PACKAGE:
@@ -194,14 +172,6 @@ def is_installed(kind: type) -> bool:
         return False
     except TypeError:  # built in or written in C, if its module is there at all
         return kind.__module__ in sys.modules
-
-
-def is_installed_module(module: ModuleType) -> bool:
-    """Whether a module came with Python or an installed library, or is Ringfence's, as its package did."""
-    package = module.__name__.partition(".")[0]
-    files = [getattr(one, "__file__", None) for one in (sys.modules.get(package), module)]
-    file = next((one for one in files if one is not None), None)  # that of torch.ops is none
-    return package in (PACKAGE, *sys.builtin_module_names) or (file is not None and _installed(Path(file).resolve()))
 
 
 def is_theirs(function: FunctionType) -> bool:

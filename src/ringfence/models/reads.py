@@ -3,230 +3,183 @@
 from __future__ import annotations
 
 import dis
-import inspect
 import os
-import re
-import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from enum import Enum
-from functools import _lru_cache_wrapper, cached_property, partial, partialmethod
-from importlib.util import find_spec
-from pathlib import Path
-from types import FunctionType, MethodType, ModuleType, SimpleNamespace
+from collections.abc import Iterator
+from functools import _lru_cache_wrapper, partial
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 
 from ringfence.digests import hashed
-from ringfence.models.code import (
-    bytecode_of,
-    codes_in,
-    is_installed,
-    is_installed_module,
-    is_theirs,
-    names_in_bases,
-    source_of,
-    things,
-)
-from ringfence.models.mentions import Mentions, mentions
-from ringfence.models.structure import Walk, closed_over, entries, is_plain, kept_by, passes, value_lines
+from ringfence.models.code import is_installed, is_theirs, source_of, things
+from ringfence.models.structure import closed_over, entries, is_plain, value_lines
 
-DEVICE = re.compile(r"(cpu|cuda|mps)(:\d+)?")
-"""How programs say where to compute, which changes from machine to machine and is no part of a network."""
-ANY_NAME = {"vars", "__dict__", "__getattribute__", "getattr", "globals", "locals", "eval", "exec"}
-ANY_NAME |= {"buffers", "named_buffers", "asdict", "astuple", "attrgetter"}
-"""By these code reads what it does not name: then nothing is known to be idle."""
-_READING = ("LOAD_GLOBAL", "LOAD_NAME")
-_MAKING = {"__init__", "__new__", "__post_init__"}
-_ASIDE = frozenset(f"__{name}__" for name in ("repr", "str", "getstate", "setstate", "reduce", "deepcopy", "del"))
-"""What no forward asks, though it need not be named to be called."""
+DEVICES = ("cpu", "cuda", "mps")
+"""Words by which programs say where to compute, which changes from machine to machine and is no part of a network."""
 
 
-class Reached:
-    """Functions and classes of the user's that a network's code reaches, from ``forward``, hooks and functions among
-    attributes on, and the names that stand in it."""
+def read_by(module: nn.Module) -> str | None:
+    """Hash over variables of the user's modules and classes that ``forward`` and what it calls read, and over the files
+    of the functions it calls; None where there are none.
+
+    Followed are names that stand in the code, from ``forward``, hooks and functions among attributes on. What the code
+    sets or fills itself is left out, a counter or a cache, and so are lists of objects and places on this machine.
+    """
+    found = _Reached(module)
+    lines = sorted(set(found.lines()))
+    return hashed(line for _, each in lines for line in each) if lines else None
+
+
+class _Reached:
+    """Functions and classes of the user's that a network's code reaches, and the words that stand in it."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.parts = {type(part) for part in module.modules()}
-        self.walked = {id(part) for part in module.modules()}
-        self.seen: dict[int, Any] = {}  # kept, so that no number becomes another's
-        self.functions: list[FunctionType] = []
-        self.kinds: list[type] = []
-        self.spaces: list[ModuleType] = []
-        self.made: set[type] = set()
-        self.names = Mentions(whole={"forward", "__call__"})
+        self.seen = {id(part) for part in module.modules()}
+        self.functions: dict[int, FunctionType] = {}
+        self.kinds: dict[int, type] = {}
+        self.looked_at: set[type] = set()
+        self.named: dict[int, FunctionType] = {}  # functions found by a variable: in no class and under no attribute
+        self.words = {"forward", "__call__"}
+        self.written: set[tuple[str, str]] = set()
         self.told: dict[int, tuple[bytes, ...]] = {}
-        every = {id(one): one for one in (_code_of(one) for one in things(module))}.values()
-        self.sources = {source_of(one) for one in every}  # which another part of the digest tells
-        self.codes = {
-            inside.__code__
-            for one in every
-            if source_of(one) == bytecode_of(one)
-            for inside in (one, *getattr(one, "__dict__", {}).values())
-            if hasattr(inside, "__code__")
-        }
-        self.hooks = [*_global_forward_hooks.values(), *_global_forward_pre_hooks.values()]
-        waiting = [
-            *self.hooks,
-            *things(module),
-            *self._used([one for part in module.modules() for one in kept_by(part).values()]),
-        ]
+        for thing in things(module):
+            self._meet(thing)
+        before = -1
+        while before != (before := len(self.functions) + len(self.kinds) + len(self.words)):
+            for kind in list(self.kinds.values()):
+                for word in self.words & vars(kind).keys():
+                    self._meet(vars(kind)[word])
+
+    def _meet(self, thing: Any) -> None:
+        """Take in a function or a class, or that of an object, and what it names; what is installed has nothing of the
+        user's but what it wraps."""
+        waiting, named = [thing], set[int]()
         while waiting:
-            while waiting:
-                waiting += self._meet(waiting.pop())
-            waiting = [one for one in self._named() if id(one) not in self.seen]
-        # What the code sets, fills, counts up or prints, and reads for nothing else.
-        used = self.names.words.union(*(names_in_bases(kind) for kind in self.kinds))
-        self.idle = frozenset() if used & ANY_NAME else frozenset(self.names.idle - used)
+            thing = _function_in(waiting.pop())
+            if not isinstance(thing, FunctionType):
+                self._meet_kind(thing if isinstance(thing, type) else type(thing))
+            elif id(thing) not in self.functions and is_theirs(thing):
+                self.functions[id(thing)] = thing
+                self.words |= set(_words(thing.__code__))
+                self.written |= set(_written(thing.__code__))
+                found = [
+                    _function_in(one) for one in (*_variables(thing).values(), getattr(thing, "__wrapped__", None))
+                ]
+                named |= {id(one) for one in found}
+                waiting += found
+            elif hasattr(thing, "__wrapped__") and id(thing) not in self.functions:
+                waiting.append(thing.__wrapped__)
+        self.named |= {one: self.functions[one] for one in named if one in self.functions}
 
-    def _meet(self, thing: Any) -> list[Any]:
-        """Take in a value that code can reach, and say what is to be taken in with it."""
-        known, self.seen[id(thing)] = id(thing) in self.seen, thing
-        if known or is_plain(thing) or isinstance(thing, torch.Tensor):
-            return []
-        if (inside := _inside(thing)) is not None:
-            return inside
-        if isinstance(thing, FunctionType):
-            if is_theirs(thing):
-                self.functions.append(thing)
-                self.names |= mentions(thing)
-            return self._used([*_variables(thing).values(), *vars(thing).values()])
-        if isinstance(thing, type):
-            if not (thing.__module__ == "builtins" or is_installed(thing)):
-                self.kinds.append(thing)
-                return list(thing.__mro__)
-        elif isinstance(thing, ModuleType):
-            self.spaces.append(thing)
-        elif isinstance(thing, nn.Module) and id(thing) not in self.walked:
-            return list(things(thing))
-        elif not isinstance(thing, nn.Module):
-            return [type(thing), *self._used(list(entries(thing).values()))]
-        return []
+    def _meet_kind(self, kind: type) -> None:
+        if kind not in self.looked_at:
+            self.looked_at.add(kind)  # a deep network has a few classes in many layers
+            self.kinds |= {} if kind.__module__ == "builtins" or is_installed(kind) else {id(kind): kind}
 
-    def _used(self, values: list[Any]) -> list[Any]:
-        """Values, of which classes may be called to make something."""
-        self.made |= {one for one in values if isinstance(one, type)} - self.parts
-        return values
+    def lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+        """(where, what) is read there."""
+        for function in self.named.values():
+            code = function.__code__
+            line = code.co_firstlineno if os.path.isfile(code.co_filename) else 0  # its file may define it again
+            yield function.__qualname__, (source_of(function) or b"", str(line).encode())
+        for function in self.functions.values():
+            for name, value in _variables(function).items():
+                if not self._is_written(VARIABLE, name, value):
+                    yield from self._value(f"{function.__module__}.{function.__qualname__}: {name}", value)
+        for kind in self.kinds.values():
+            for word in self.words & vars(kind).keys():
+                if not (word.startswith("__") or self._is_written(ATTRIBUTE, word, vars(kind)[word])):
+                    yield from self._value(f"{kind.__qualname__}.{word}", vars(kind)[word])
 
-    def _named(self) -> Iterator[Any]:
-        """Members of the user's classes and of modules that the code names, or that run without being named."""
-        words = self.names.words
-        for kind in self.kinds:
-            every = words | names_in_bases(kind)
-            for name, value in list(vars(kind).items()):
-                hidden = name.startswith("__") and name.endswith("__") and callable(value) and name not in _ASIDE
-                if kind in self.made if name in _MAKING else hidden or name in every:
-                    yield value
-        for space in self.spaces:
-            there, installed = vars(space), is_installed_module(space)
-            for value in self._used([there[name] for name in words & there.keys()]):
-                if not installed or isinstance(value, FunctionType):
-                    yield value
+    def _is_written(self, what: str, name: str, value: Any) -> bool:
+        """Whether the code sets it, or fills it: a counter, a cache, a list of what passed."""
+        filled = (FILLED + what, name) in self.written
+        return (what, name) in self.written or (filled and isinstance(value, list | dict | torch.Tensor | np.ndarray))
 
-    def lines(self) -> dict[str, str]:
-        """A hash for each name of a function, a variable or an attribute that is read."""
-        found: dict[str, set[tuple[bytes, ...]]] = {}
-        for name, told in self._lines():
-            found.setdefault(re.sub(r"[\s=,:]", "_", name), set()).add(told)
-        return {name: hashed(line for one in sorted(found[name]) for line in one)[:16] for name in sorted(found)}
-
-    def _lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-        for function in self.functions:
-            if function.__code__ not in self.codes:
-                yield from self._source(function)
-            for name, value in {**_variables(function), **vars(function)}.items():
-                yield from self._value(name, name, value)
-        for place, hook in enumerate(self.hooks):
-            yield from self._value(f"hook of all modules {place}", "", hook)
-        for name in self.names.imported:
-            if (file := _file_of(name)) is not None and (source := source_of(file)) is not None:
-                yield f"import {name}", (source,)
-        words = self.names.words
-        for kind in self.kinds:
-            yield from self._source(kind)
-            for name in (words | names_in_bases(kind)) & vars(kind).keys():
-                if not name.startswith("__"):
-                    yield from self._value(f"{kind.__qualname__}.{name}", name, vars(kind)[name])
-        for space in self.spaces:
-            for name in words & vars(space).keys() if not is_installed_module(space) else ():
-                yield from self._value(f"{space.__name__}.{name}", name, vars(space)[name])
-
-    def _source(self, thing: Any) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-        source = source_of(thing)
-        if source is not None and source not in self.sources:
-            yield thing.__qualname__, (source,)
-
-    def _value(self, where: str, name: str, value: Any) -> Iterator[tuple[str, tuple[bytes, ...]]]:
-        """All of a value that is used as it is; of mappings and objects of which only members are named, those."""
-        value = value.__func__ if isinstance(value, staticmethod | classmethod) else value
-        place = isinstance(value, str) and (DEVICE.fullmatch(value) or os.path.isabs(value))
-        idle = name in self.idle and passes(value)
-        if place or idle or isinstance(value, torch.device | ModuleType | property):
+    def _value(self, where: str, value: Any) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+        """Numbers, words, arrays and networks; of mappings and objects what the code names."""
+        place = isinstance(value, torch.device) or (
+            isinstance(value, str) and (value.startswith(DEVICES) or os.path.isabs(value))
+        )
+        if place or value is None or (isinstance(value, list) and not value):
             return
-        by_name = isinstance(value, Mapping) and name not in self.names.asked
-        by_name |= isinstance(value, Namespace | SimpleNamespace) or type(value) in self.kinds
-        by_name &= not isinstance(value, Enum | nn.Module)
-        if by_name and name not in self.names.whole:
-            for key, one in entries(value).items():
-                if isinstance(key, str) and key in self.names.words:
-                    yield from self._value(f"{where}.{key}", key, one)
-            return
-        if id(value) not in self.told:  # large ones may be read in many places
-            lines = [f"{value.__name__}".encode()] if _is_of_others(value) else None
-            lines = lines or list(value_lines("", value, Walk(set(self.walked), self.idle)))
-            lines += [_line(value)] if isinstance(value, FunctionType) else []
-            self.told[id(value)] = (hashed(lines).encode(),) if lines else ()
-        if told := self.told[id(value)]:
-            yield where, told
+        if is_plain(value) or isinstance(value, torch.Tensor | np.ndarray | np.generic | nn.Module):
+            if id(value) not in self.told:  # large ones may be read in many places
+                lines = list(value_lines("", value, set(self.seen)))
+                self.told[id(value)] = (hashed(lines).encode(),) if lines else ()
+            if told := self.told[id(value)]:
+                yield where, told
+        elif isinstance(value, dict | Namespace | SimpleNamespace) or type(value) in self.kinds.values():
+            for name, one in entries(value).items():
+                named = name in self.words and not self._is_written(ATTRIBUTE, name, one)
+                if named and (is_plain(one) or isinstance(one, torch.Tensor | np.ndarray)):
+                    yield from self._value(f"{where}.{name}", one)
 
 
-def _inside(thing: Any) -> list[Any] | None:
-    """What is behind a method, a property, a cache or arguments that were given before; None for anything else."""
+def _function_in(thing: Any) -> Any:
+    """The function behind a method, a property, a cache or arguments that were given before; nothing else is asked."""
     if isinstance(thing, property):
-        return [thing.fget]
-    if isinstance(thing, staticmethod | classmethod):
-        return [thing.__func__]
-    if isinstance(thing, MethodType):
-        return [thing.__func__, thing.__self__]
-    if isinstance(thing, cached_property):
-        return [thing.func]
-    if isinstance(thing, partial | partialmethod):
-        return [thing.func, *thing.args, *thing.keywords.values()]
-    return [thing.__wrapped__] if isinstance(thing, _lru_cache_wrapper) else None
-
-
-def _code_of(thing: Any) -> Any:
-    """A class or a function itself, of an object its class."""
-    return thing if isinstance(thing, type) or inspect.isroutine(thing) else type(thing)
-
-
-def _file_of(module: str) -> Path | None:
-    """The file that an import would take, though nothing is imported."""
-    package = module.rpartition(".")[0]
-    found = find_spec(module) if not package or package in sys.modules else None
-    return Path(found.origin) if found is not None and found.origin is not None and found.has_location else None
-
-
-def _line(function: FunctionType) -> bytes:
-    """Where it stands in its file, which may define it again."""
-    code = function.__code__
-    return str(code.co_firstlineno if is_theirs(function) and os.path.isfile(code.co_filename) else 0).encode()
-
-
-def _is_of_others(value: Any) -> bool:
-    """Whether it is a function or a class of an installed library, which may lie elsewhere in another version of it."""
-    if isinstance(value, type):
-        return is_installed(value)
-    return inspect.isbuiltin(value) or (isinstance(value, FunctionType) and not is_theirs(value))
+        return _function_in(thing.fget)
+    if isinstance(thing, staticmethod | classmethod | MethodType):
+        return _function_in(thing.__func__)
+    if isinstance(thing, partial):
+        return _function_in(thing.func)
+    return thing.__wrapped__ if isinstance(thing, _lru_cache_wrapper) else thing
 
 
 def _variables(function: FunctionType) -> dict[str, Any]:
-    """Variables of its module and around it that stand in a function, and its defaults; of one that is installed, as
-    decorators are, only the latter."""
-    codes = codes_in(function.__code__) if is_theirs(function) else ()
-    names = {one.argval for code in codes for one in dis.get_instructions(code) if one.opname in _READING}
-    there = {name: function.__globals__[name] for name in names if name in function.__globals__}
-    return {name: one for name, one in {**there, **closed_over(function)}.items() if not name.startswith("__")}
+    """Variables of its module and around it that a function reads and does not assign, and its defaults."""
+    read, assigned = (set(_used(function.__code__, how)) for how in ("LOAD_GLOBAL LOAD_NAME", ASSIGNED))
+    there = {name: function.__globals__[name] for name in read if name in function.__globals__}
+    both = {**there, **closed_over(function)}
+    return {name: both[name] for name in sorted(both) if name not in assigned and not name.startswith("__")}
+
+
+ASSIGNED = "STORE_GLOBAL STORE_NAME STORE_DEREF"
+VARIABLE, ATTRIBUTE, FILLED = "variable", "attribute", "filled "
+FILLING = ("add", "append", "appendleft", "clear", "extend", "fill", "insert", "pop", "popitem", "setdefault", "update")
+"""What lists, mappings and arrays are told that are to change; tensors by a name that ends in _."""
+
+
+def _written(code: CodeType) -> Iterator[tuple[str, str]]:
+    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries."""
+    begun: dict[Any, tuple[str, str]] = {}  # by where an expression begins: the last name in it, of a.b[0] that of b
+    for one in dis.get_instructions(code):
+        begin, name = (one.positions or (None,) * 4)[0:3:2], one.argval
+        asked = one.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        fills = asked and (name in FILLING or (name.endswith("_") and not name.endswith("__")))
+        if (fills or one.opname in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR")) and begin in begun:
+            yield FILLED + begun[begin][0], begun[begin][1]
+        if one.opname == "STORE_ATTR":
+            yield ATTRIBUTE, name
+        elif one.opname == "STORE_GLOBAL" or (one.opname == "STORE_DEREF" and name in code.co_freevars):
+            yield VARIABLE, name
+        elif asked or one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
+            begun[begin] = (ATTRIBUTE if asked else VARIABLE, name)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _written(constant)
+
+
+def _used(code: CodeType, how: str) -> Iterator[str]:
+    """Names in instructions of these kinds, in functions within it too."""
+    for one in dis.get_instructions(code):
+        if one.opname in how.split():
+            yield one.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _used(constant, how)
+
+
+def _words(code: CodeType) -> Iterator[str]:
+    """Names, and texts by which a mapping may be asked."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _words(constant)
+        elif isinstance(constant, str):
+            yield constant

@@ -9,9 +9,8 @@ import pickletools
 import re
 from argparse import Namespace
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -30,76 +29,50 @@ _DEEPEST = 6
 """Containers within containers that are looked into."""
 
 
-@dataclass(frozen=True)
-class Walk:
-    """seen: objects that were looked into; idle: names of attributes that are passed over where no code uses them."""
-
-    seen: set[int]
-    idle: Container[str] = ()
-
-    def used(self, named: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """Without what is idle."""
-        return {name: one for name, one in named.items() if not (name in self.idle and passes(one))}
-
-
 def structure(module: nn.Module) -> str:
     """What a network of a program is made of beside its weights: names of its classes, installed ones too, and what
     their instances hold: numbers, words, functions, and tensors that no state dict has.
 
     A network that a spec names is told by its code; one that a program made may be any composition of torch's layers.
     """
-    return hashed(line for _, line in _parts(module, Walk({id(part) for part in module.modules()})))
+    return hashed(_parts(module, {id(part) for part in module.modules()}))
 
 
-def held(module: nn.Module, idle: Container[str]) -> dict[str, str]:
-    """The same, a hash for each attribute of the user's classes and one for all other layers, without idle ones."""
-    found: dict[str, list[bytes]] = {}
-    for name, line in _parts(module, Walk({id(part) for part in module.modules()}, idle)):
-        found.setdefault(name, []).append(line)
-    return {name: hashed(lines) for name, lines in found.items()}
-
-
-def _parts(module: nn.Module, walk: Walk) -> Iterator[tuple[str, bytes]]:
-    """(attribute, what is told of it); attributes of installed classes have no names of their own."""
+def _parts(module: nn.Module, seen: set[int]) -> Iterator[bytes]:
     scripted, first = "", dict[int, str]()
     for name, part in list(module.named_modules(remove_duplicate=False)):  # kept, so that no number is another's, too
         if first.setdefault(id(part), name) != name:  # a layer that stands in several places
-            yield "", f"{name} is {first[id(part)]}".encode()
+            yield f"{name} is {first[id(part)]}".encode()
             continue
-        yield from _held(name, part, walk)
+        yield from _held(name, part, seen)
         if isinstance(part, torch.jit.ScriptModule) and not (scripted and name.startswith(scripted)):
             scripted = f"{name}." if name else "."  # what it is made of is compiled with it
-            for line in script_lines(part):
-                yield "", line
+            yield from script_lines(part)
 
 
-def _held(name: str, part: nn.Module, walk: Walk) -> Iterator[tuple[str, bytes]]:
-    yield "", f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
+def _held(name: str, part: nn.Module, seen: set[int]) -> Iterator[bytes]:
+    yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
     unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
     library = is_installed(type(part))
     for key, value in sorted({**vars(part), **unsaved}.items()):
         # Names that libraries keep to themselves: nobody can look into what is under them.
         closed = key in _OF_TORCH or (library and key.startswith("_"))
-        told = "" if library or key in _OF_TORCH else f"{name}.{key}".lstrip(".")
-        idle = told and key in walk.idle and passes(value)
-        if not idle and key != "training" and not key.startswith("_torchdynamo"):  # of the process that compiled it
-            for line in value_lines(key, value, walk, closed=closed):
-                yield told, line
+        if key != "training" and not key.startswith("_torchdynamo"):  # those tell of the process that compiled it
+            yield from value_lines(key, value, seen, closed=closed)
     for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
-        for line in value_lines(f"hook {place}", hook, walk):
-            yield f"{name}.hook {place}".lstrip("."), line
+        yield from value_lines(f"hook {place}", hook, seen)
 
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has: weights, parts and hooks, which are told by themselves."""
 
 
-def value_lines(key: str, value: Any, walk: Walk, depth: int = 0, closed: bool = False) -> Iterator[bytes]:
+def value_lines(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = False) -> Iterator[bytes]:
     """A value by its name: numbers, arrays, functions with what they close over, networks that are no part of the one
     that holds them, objects of the user's own classes, and containers of those.
 
     Objects of installed classes are passed over: theirs may say where a file lay, or when. So is what lies deeper than
-    anyone writes. closed: containers and objects are not looked into.
+    anyone writes. seen: objects that were looked into; closed: containers and objects are not.
     """
     if isinstance(value, torch.Tensor):
         yield f"{key}={value.dtype}".encode()
@@ -110,48 +83,34 @@ def value_lines(key: str, value: Any, walk: Walk, depth: int = 0, closed: bool =
     elif isinstance(value, np.ndarray | np.generic) and not is_plain(value) and value.dtype != object:
         yield f"{key}={value.dtype}{value.shape}".encode()
         yield value.tobytes()
-    elif inspect.isroutine(value) and hasattr(value, "__qualname__"):  # without one: an object that is asked by __get__
+    elif inspect.isroutine(value):
         yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}{_place(value)}".encode()
-        yield from _values(key, walk.used(closed_over(value)), walk, depth)
+        yield from _values(key, closed_over(value), seen, depth)
     elif is_plain(value):
         yield f"{key}={value!r}".encode()
     elif isinstance(value, type | np.ufunc):
         yield f"{key}={getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}".encode()
     elif isinstance(value, partial):
-        yield from value_lines(key, value.func, walk, depth + 1)
-        yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, walk, depth)
-    elif not closed and id(value) not in walk.seen:
-        walk.seen.add(id(value))
+        yield from value_lines(key, value.func, seen, depth + 1)
+        yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, seen, depth)
+    elif not closed and id(value) not in seen:
+        seen.add(id(value))
         if isinstance(value, nn.Module):  # in a list, say: neither its weights nor its mode are the network's
-            yield from (line for _, line in _parts(value, walk))
-            yield from _values(key, value.state_dict(), walk, depth)
+            yield from _parts(value, seen)
+            yield from _values(key, value.state_dict(), seen, depth)
         else:
-            inside, holds = entries(value), Mapping | list | tuple | set | frozenset | deque | np.ndarray
-            yield from _values(key, inside if isinstance(value, holds) else walk.used(inside), walk, depth)
+            yield from _values(key, entries(value), seen, depth)
 
 
-def _values(key: str, inside: Mapping[Any, Any], walk: Walk, depth: int) -> Iterator[bytes]:
+def _values(key: str, inside: Mapping[Any, Any], seen: set[int], depth: int) -> Iterator[bytes]:
     for place, (name, value) in enumerate(inside.items()) if depth < _DEEPEST else ():
-        yield from value_lines(f"{key}.{name if is_plain(name) else place}", value, walk, depth + 1)
-
-
-def kept_by(part: nn.Module) -> dict[str, Any]:
-    """Attributes of a module of the user's; of an installed one nothing."""
-    return {} if is_installed(type(part)) else {key: one for key, one in vars(part).items() if key not in _OF_TORCH}
-
-
-def passes(value: Any) -> bool:
-    """Whether it may be left out where no code uses it: setting or filling it runs no code of the user's."""
-    kinds = (dict, list, set, deque, torch.Tensor, np.ndarray, np.generic)
-    return is_plain(value) or (isinstance(value, kinds) and is_installed(type(value)))
+        yield from value_lines(f"{key}.{name if is_plain(name) else place}", value, seen, depth + 1)
 
 
 def entries(container: Any) -> Mapping[Any, Any]:
     """What a container or an object of a user's class holds, by name or place; of anything else nothing."""
     if isinstance(container, Mapping):
-        with suppress(Exception):  # a foreign one may be asked in vain
-            return dict(container.items())
-        return {}
+        return container
     if isinstance(container, np.ndarray):
         container = container.tolist()
     if isinstance(container, set | frozenset):

@@ -16,11 +16,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ringfence.digests import EARLIER, HELD, READ, hashed, named, write_digest
+from ringfence.digests import EARLIER, READ, hashed, write_digest
 from ringfence.errors import ModelError
 from ringfence.models.code import code_parts
-from ringfence.models.reads import Reached
-from ringfence.models.structure import held, structure
+from ringfence.models.reads import read_by
+from ringfence.models.structure import structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
@@ -201,16 +201,15 @@ def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = No
 
     structured: a program built it, or a library from a name, and only its layers tell how.
     """
-    weights, code, reached = state_digest(module), code_parts(module, factory), Reached(module)
+    weights, code = state_digest(module), code_parts(module, factory)
     if extra:
         code["program"] = hashed([extra])
     if structured:
-        code["structure"] = structure(module)  # for runs of earlier versions
-        code[HELD] = named(held(module, reached.idle))
+        code["structure"] = structure(module)
     elif "code" not in code:
         code[EARLIER] = state_digest(module, extra) if extra else weights
-    if read := reached.lines():
-        code[READ] = named(read)
+    if (read := read_by(module)) is not None:
+        code[READ] = read
     return write_digest({"weights": weights, **code})
 
 

@@ -13,7 +13,6 @@ from typing import Self, final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ringfence.digests import CACHES, HELD, READ, SPOKEN
 from ringfence.errors import StoreError
 from ringfence.progress import followed
 from ringfence.record import Record
@@ -75,7 +74,6 @@ class RunFolder(Folder):
             changed = changed_settings(config, run.config)
             if changed and not empty:
                 remedy = "Choose another `out` for the new settings, or repeat the old ones to continue this run."
-                remedy += CACHES if any(SPOKEN[READ] in one or SPOKEN[HELD] in one for one in changed) else ""
                 rule = "a run is continued with the settings it was started with"
                 raise StoreError(f"out {path}", rule, "; ".join(changed), remedy)
             return None if changed else cls(path, run.config, unlocked=unlocked)
