@@ -25,7 +25,7 @@ from ringfence.models.grammar import Tree
 from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.record import Record
-from ringfence.sampling import ForwardPlan, Precision, check_memory, fastest_plan
+from ringfence.sampling import Answered, ForwardPlan, Precision, check_memory, fastest_plan
 
 
 def ignore(told: object) -> None:
@@ -136,6 +136,7 @@ class Work:
     has several. The first mechanism decides; the others add further radii from the same bounds at no cost.
     The noise of draw i of an input depends on (seed, its id, stage, i) alone, so that any division of the inputs gives
     the same records. origin is None where the classifier is a network of the program, which only travels as it is.
+    answered: what a classifier elsewhere must say to be this one.
     """
 
     classifier: nn.Module
@@ -151,6 +152,7 @@ class Work:
     config_hash: str
     execution: Execution
     origin: Origin | None = None
+    answered: Answered | None = None
 
     def records(self) -> Iterator[Record]:
         """Certified here, in this thread; records come as inputs are decided, all lanes of an input together.

@@ -24,6 +24,7 @@ from ringfence.cli import app
 from ringfence.errors import RingfenceError
 from ringfence.procedures import Fixed, Sequential
 from ringfence.store import InputInfo, RecordWriter, RunConfig
+from ringfence.store.folder import Answers
 from ringfence.store.manifest import FILES, Entry, Manifest, digest_of
 from ringfence.store.parts import part_bytes, part_paths
 from ringfence.store.schema import RECORD_SCHEMA, to_table
@@ -72,6 +73,7 @@ def run(tmp_path: Path) -> Path:
     made.add_forward_plan({"batch": 20})
     made.write_inputs([InputInfo(one, 0, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(6)])
     made.write_summary({"acr": 0.5})
+    made.write_answers(Answers(inputs=[0], said=[["1 2"]]))
     with RecordWriter(made):
         made.note_inputs(6, {})
     return made.path
@@ -126,7 +128,8 @@ def parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-PLACES = ("manifest.json", "config.json", "environment.json", "forward.json", "summary.json", "inputs.parquet")
+JSON = ("config.json", "environment.json", "forward.json", "answers.json", "summary.json")
+PLACES = ("manifest.json", *JSON, "inputs.parquet")
 
 
 @pytest.mark.parametrize("place", [*PLACES, "parts/part-000000.parquet", "parts", "lock"])
@@ -173,7 +176,7 @@ JSONS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["config.json", "environment.json", "forward.json", "summary.json"])
+@pytest.mark.parametrize("name", JSON)
 def test_json_of_any_type_behind_a_manifest_that_fits(run: Path, name: str) -> None:
     whole = (run / name).read_bytes()
     for text in JSONS:

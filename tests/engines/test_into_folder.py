@@ -20,6 +20,7 @@ from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import describe, thumbnail
+from ringfence.engines.same_network import ROWS
 from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.models.compose import composed
@@ -154,7 +155,9 @@ def test_an_interrupted_run_continues_to_the_same_records(
     whole = uninterrupted(procedure)
     assert len(facts(whole)) == COUNT
     with pytest.raises(Stop):
-        into(tmp_path / "broken", procedure, data=stopping(after + 2))  # one is read twice before, to see that it fits
+        into(
+            tmp_path / "broken", procedure, data=stopping(2 + ROWS + after)
+        )  # others are read before, to see that it fits
     broken = rf.RunFolder.open(tmp_path / "broken")
     with pytest.warns(StoreWarning, match=rf"the run is not whole, \d+ of {COUNT} inputs"):
         assert len(facts(broken)) <= after

@@ -17,8 +17,9 @@ from configs import altered
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import InputInfo, RecordWriter, RunConfig, RunFolder, StoreWarning
+from ringfence.store.folder import Answers
 from ringfence.store.guarded import Guarded
-from ringfence.store.manifest import Entry, Manifest, digest_of
+from ringfence.store.manifest import FILES, Entry, Manifest, digest_of
 
 FLIPS = 24
 """Bits flipped in every file."""
@@ -36,6 +37,7 @@ def run(config: RunConfig, make_record: Callable[..., Record], tmp_path: Path) -
         writer.flush()
         found.write_inputs([InputInfo(one, None, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(3)])
         found.write_summary({"acr": 0.5})
+        found.write_answers(Answers(inputs=[0], said=[["1 2"]]))
     (found.path / "config.v1.json").write_text("{}")
     files = Guarded(found.path)
     entry = Entry(blake2b=digest_of(b"{}"))
@@ -62,8 +64,8 @@ def test_a_whole_run_is_read_in_silence(run: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["manifest.json", "config.json", "config.v1.json", "environment.json", "forward.json", "inputs.parquet",
-     "summary.json", "parts/part-000000.parquet", "parts/part-000002.parquet"],
+    ["manifest.json", "config.json", "config.v1.json", "environment.json", "forward.json", "answers.json",
+     "inputs.parquet", "summary.json", "parts/part-000000.parquet", "parts/part-000002.parquet"],
 )  # fmt: skip
 def test_every_flipped_bit_is_noticed_by_every_reader(run: RunFolder, name: str) -> None:
     path = run.path / name
@@ -82,8 +84,7 @@ def test_every_flipped_bit_is_noticed_by_every_reader(run: RunFolder, name: str)
 def test_the_list_above_names_every_file(run: RunFolder) -> None:
     there = {str(file.relative_to(run.path)) for file in run.path.rglob("*") if file.is_file()}
     parts = {f"parts/part-{number:06d}.parquet" for number in range(3)}
-    others = {"config.json", "config.v1.json", "environment.json", "forward.json", "inputs.parquet", "summary.json"}
-    assert there == {"lock", "manifest.json"} | others | parts
+    assert there == {"lock", "manifest.json"} | {*FILES} | parts
 
 
 def test_a_cut_or_lengthened_file_is_noticed(run: RunFolder) -> None:

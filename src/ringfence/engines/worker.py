@@ -57,8 +57,12 @@ class Parcel:
             raise ModelError("versions", f"must be the driver's, {self.versions}", here, remedy)
         if Path(self.folder).is_dir():
             os.chdir(self.folder)  # names of files are the driver's
-        origin = self.work.origin
-        return self.work if origin is None else replace(self.work, classifier=origin.classifier())
+        work, answered = self.work, self.work.answered
+        if work.origin is not None:
+            work = replace(work, classifier=work.origin.classifier())
+        if answered is not None and work.num_classes is not None:
+            answered.check(work.classifier, pick_device(work.execution.device), work.num_classes)
+        return work
 
 
 @final

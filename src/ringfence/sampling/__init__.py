@@ -1,5 +1,6 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
+from ringfence.sampling.answers import Answered, Question
 from ringfence.sampling.as_given import check_rounding, remembered_answers
 from ringfence.sampling.classes import count_classes
 from ringfence.sampling.device_counts import Finished
@@ -15,11 +16,13 @@ from ringfence.sampling.sampler import Sampler
 
 __all__ = [
     "CHUNK",
+    "Answered",
     "Facts",
     "Finished",
     "Forward",
     "ForwardPlan",
     "Precision",
+    "Question",
     "Readout",
     "Sampler",
     "Selection",

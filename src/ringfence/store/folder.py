@@ -8,7 +8,9 @@ from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ringfence.errors import StoreError
 from ringfence.store.atomic import StoreWarning, json_bytes, read_file
@@ -20,9 +22,24 @@ from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs, part_pa
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 
+class Answers(BaseModel):
+    """What was said of each of these inputs: lines of scores (sampling/answers.py)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    inputs: list[int]
+    said: list[list[str]]
+
+    @model_validator(mode="after")
+    def _of_each(self) -> Self:
+        if len(self.inputs) != len(self.said):
+            raise ValueError(f"{len(self.inputs)} inputs, and answers about {len(self.said)}")
+        return self
+
+
 @dataclass(frozen=True)
 class Folder(ABC):
-    """manifest.json, config.json, environment.json, forward.json, parts/, inputs.parquet, summary.json.
+    """manifest.json, config.json, environment.json, forward.json, answers.json, parts/, inputs.parquet, summary.json.
 
     v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated, but not
     continued. problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its
@@ -129,6 +146,19 @@ class Folder(ABC):
         plans = self.forward_plans()
         self._files.replace("forward.json", json_bytes([*plans, plain(plan)]))
         return len(plans)
+
+    def answers(self) -> Answers | None:
+        """What the networks said when the run began; None where nobody asked."""
+        found = self._json("answers.json", dict)
+        try:
+            return None if found is None else Answers.model_validate(found)
+        except ValidationError as error:
+            rule = "must hold what networks said of inputs"
+            raise StoreError(str(self.path / "answers.json"), rule, error.errors()[0]["msg"], "Delete it.") from error
+
+    def write_answers(self, answers: Answers) -> None:
+        """Write answers.json."""
+        self._files.replace("answers.json", json_bytes(answers.model_dump()))
 
     def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
         """Write inputs.parquet."""

@@ -1,0 +1,308 @@
+"""A run goes on with a network that says what it said, whatever no digest sees."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ringfence as rf
+from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes
+from ringfence.data import Dataset
+from ringfence.engines.same_network import ROWS
+from ringfence.engines.worker import Parcel
+from ringfence.errors import ClassifierError, StoreError
+from ringfence.lift import Identity
+from ringfence.sampling import Answered, Question
+from ringfence.sampling.answers import KEPT, _apart
+from ringfence.work import Work
+
+SHAPE = (2, 2)
+INPUTS = torch.linspace(0.1, 0.9, 20).reshape(5, *SHAPE)
+REFUSED = "must say of the same noisy inputs what it said when the run began; got other scores for 8 of 8"
+NUMBERS = count()
+TOP = """
+import functools
+import types
+from argparse import Namespace
+from enum import Enum
+import torch
+import torch.nn.functional as F
+from torch import nn
+TWO = 2.0
+"""
+SCALED = "class Scaled:\n    def __init__(self, k=2.0):\n        self.k = k\n"
+SCALED += "    def __call__(self, x):\n        return x * self.k\n"
+
+
+def network(done: str, beside: str, init: str = "pass") -> nn.Module:
+    """A network of a notebook's cell: what its forward does, and what stands beside its class."""
+    text = (
+        f"{TOP}{beside}\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        {init}\n"
+    )
+    text += f"    def forward(self, x):\n        x = x.flatten(1)\n        {done}\n        return x.cos()\n"
+    name, there = f"<answers {next(NUMBERS)}>", dict[str, Any]({"__name__": "a_cell"})
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    exec(compile(text, name, "exec"), there)
+    made: nn.Module = there["Net"]()
+    return made
+
+
+FEW = rf.Fixed(n0=4, n=16, alpha=0.1)
+
+
+def certified(net: nn.Module, out: Path, inputs: Any = INPUTS, **more: Any) -> Any:
+    noise = rf.Gaussian(0.25)
+    return rf.certify(net, inputs, noise=noise, procedure=FEW, out=out, progress=False, check=False, **more)
+
+
+CHANGED: dict[str, tuple[str, str]] = {
+    "all entries": ("x = torch.mul(x, **there)", "there = {'other': 2.0}"),
+    "values": ("x = x * sum(there.values())", "there = {'a': 2.0}"),
+    "an entry of an entry": ("x = x * there['a']['b']", "there = {'a': {'b': 2.0}}"),
+    "an option of an option": ("x = x * there.a.b", "there = Namespace(a=Namespace(b=2.0))"),
+    "entries in a list": ("x = x * there[0]['b']", "there = [{'b': 2.0}]"),
+    "an entry beside a counter": ("there['n'] += 1; x = x * there['k']", "there = {'n': 0, 'k': 2.0}"),
+    "tensors in a list": ("x = x * there[0]", "there = [torch.tensor(2.0)]"),
+    "arguments given before": ("x = there(x)", "there = functools.partial(torch.mul, other=2.0)"),
+    "a method": ("x = there(x)", f"{SCALED}there = Scaled(k=2.0).__call__"),
+    "an object of an object": ("x = x * there.a.k", f"{SCALED}there = Namespace(a=Scaled(k=2.0))"),
+    "a choice": ("x = x * there.value", "class K(Enum):\n    A = 2.0\nthere = K.A"),
+    "an operator": ("x = K() * x", "class K:\n    def __mul__(self, x):\n        return x * 2.0"),
+    "a module": ("x = x * there.k", "there = types.ModuleType('there')\nthere.k = 2.0"),
+    "a variable by its name": ("x = x * globals()['th' + 'ere']", "there = 2.0"),
+    "a variable of the surroundings": (
+        "import os; x = x * float(os.environ['KIND'])",
+        "import os\nos.environ['KIND'] = '2.0'",
+    ),
+    "a file": (
+        "x = x * float(there.read_text())",
+        "from pathlib import Path\nthere = Path('setting')\nthere.write_text('2.0')",
+    ),
+    "a type for all": ("x = x * (TWO if torch.get_default_dtype() is torch.float32 else 1.0)", "TWO = 2.0"),
+}
+
+
+@pytest.fixture(autouse=True)
+def aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KIND", "2.0")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_whatever_changes_what_it_says_ends_the_run(kind: str, tmp_path: Path) -> None:
+    done, beside = CHANGED[kind]
+    certified(network(done, beside), tmp_path / "run")
+    certified(network(done, beside), tmp_path / "run")  # the same goes on
+    with pytest.raises((ClassifierError, StoreError), match=r"what it said|model changed"):
+        certified(network(done, beside.replace("2.0", "3.0")), tmp_path / "run")
+
+
+NESTED = CHANGED["an entry of an entry"]
+
+
+def other() -> nn.Module:
+    return network(NESTED[0], NESTED[1].replace("2.0", "3.0"))
+
+
+class Stop(Exception):
+    """Stands for a crash."""
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_same_alone(tmp_path: Path) -> None:
+    def stop(record: rf.Record) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        certified(network(*NESTED), tmp_path / "run", on_record=stop)
+    begun = rf.RunFolder.open(tmp_path / "run").done_ids()
+    assert 0 < len(begun) < len(INPUTS)
+    with pytest.raises(ClassifierError, match=f"{REFUSED}.*Choose another `out`"):
+        certified(other(), tmp_path / "run")
+    assert rf.RunFolder.open(tmp_path / "run").done_ids() == begun
+    certified(network(*NESTED), tmp_path / "run")
+    assert len(rf.RunFolder.open(tmp_path / "run").done_ids()) == len(INPUTS)
+
+
+def test_a_folder_without_records_is_anyones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that failed leaves it behind."""
+    value = rf.Certification(network(*NESTED), INPUTS, noise=rf.Gaussian(0.25), procedure=FEW)
+    monkeypatch.setattr(Work, "records", crash)
+    with pytest.raises(Stop):
+        value.run(tmp_path / "run", rf.Execution(check=False))
+    monkeypatch.undo()
+    assert rf.RunFolder.open(tmp_path / "run").answers() is not None
+    certified(other(), tmp_path / "run")
+    certified(other(), tmp_path / "run")
+    with pytest.raises(ClassifierError, match=REFUSED):
+        certified(network(*NESTED), tmp_path / "run")
+
+
+def crash(work: Work) -> NoReturn:
+    raise Stop
+
+
+def test_a_run_of_an_earlier_version_is_kept_to_from_then_on(tmp_path: Path) -> None:
+    certified(network(*NESTED), tmp_path / "run", INPUTS)
+    (tmp_path / "run" / "answers.json").unlink()
+    with pytest.warns(rf.store.StoreWarning, match=r"answers\.json is missing"):
+        certified(other(), tmp_path / "run")  # all is done: nothing is written
+    assert rf.RunFolder.open(tmp_path / "run").answers() is None
+
+
+def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
+    lost: set[int] = set()
+
+    def read(position: int) -> Tensor:
+        if position in lost:
+            raise OSError("cannot be decoded")
+        return INPUTS[position]
+
+    places = list(range(len(INPUTS)))
+    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    certified(network(*NESTED), tmp_path / "run", data)
+    lost |= {0, 3}
+    certified(network(*NESTED), tmp_path / "run", data)
+    left = sum(place % len(INPUTS) not in lost for place in range(ROWS))
+    with pytest.raises(ClassifierError, match=f"other scores for {left} of {left}"):
+        certified(other(), tmp_path / "run", data)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["[]", '{"inputs": [0], "said": 3}', '{"inputs": [0]}', '{"inputs": [0], "said": []}']
+)
+def test_answers_that_are_none_are_refused(wrong: str, tmp_path: Path) -> None:
+    certified(network(*NESTED), tmp_path / "run")
+    folder = rf.RunFolder.open(tmp_path / "run")
+    folder._files.replace("answers.json", wrong.encode())
+    with pytest.raises(StoreError, match=r"answers\.json"):
+        certified(network(*NESTED), tmp_path / "run")
+
+
+# What is asked -------------------------------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """Scores that are steep, and of which an attribute that no digest is asked for makes others."""
+
+    def __init__(self, classes: int = 3, bias: float = 0.0) -> None:
+        super().__init__()
+        steps = torch.arange(4.0 * classes)
+        self.weight, self.bias = nn.Parameter(20 * steps.sin().reshape(classes, 4)), bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x.flatten(1) @ self.weight.T
+        return scores + self.bias * nn.functional.one_hot(torch.tensor(0), scores.shape[1])
+
+
+def question() -> Question:
+    rows = list(INPUTS) + list(INPUTS[:3])
+    return Question.about(rows, rows, rf.Gaussian(0.1), seed=0)
+
+
+def off(one: nn.Module, two: nn.Module, classes: int = 3) -> bool:
+    asked, here = question(), torch.device("cpu")
+    answered = Answered(asked, asked.ask(one, here, classes))
+    answered.check(one, here, classes)
+    try:
+        answered.check(two, here, classes)
+    except ClassifierError:
+        return True
+    return False
+
+
+def three(bias: float, place: int = 2) -> list[nn.Module]:
+    return [Plain(bias=bias if number == place else 0.0) for number in range(3)]
+
+
+WRAPPED: dict[str, Callable[[float], nn.Module]] = {
+    "a member of a hard vote": lambda bias: Lanes(three(bias), votes=["hard"]),
+    "the first of a K-consensus": lambda bias: KConsensus(three(bias, 0), agree=2),
+    "the core of ACES": lambda bias: Aces(Plain(), EntropySelector(0.5), Plain(bias=bias)),
+    "the certification network of ACES": lambda bias: Aces(Plain(bias=bias), EntropySelector(0.5), Plain()),
+    "one of a thousand classes": lambda bias: Plain(1000, 20 * bias),
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_every_network_within_is_heard(kind: str) -> None:
+    """A hard vote may stay the same where one of its members changed."""
+    made = WRAPPED[kind]
+    classes = 1000 if "thousand" in kind else 3
+    assert off(made(0.0), made(0.5), classes)
+    assert not off(made(0.0), made(1e-5), classes)
+
+
+def test_the_networks_own_mode_and_type_do_not_matter() -> None:
+    assert not off(Plain(), Plain().train().double())
+
+
+def test_of_many_classes_few_numbers_are_kept() -> None:
+    (line,) = question().ask(Plain(1000), torch.device("cpu"), 1000)[0]
+    assert len(line.split()) == KEPT
+
+
+def test_a_row_that_makes_it_raise_says_nothing() -> None:
+    class Raising(Plain):
+        def forward(self, x: Tensor) -> Tensor:
+            if x.mean() > 0.5:
+                raise ValueError
+            return super().forward(x)
+
+    said = question().ask(Raising(), torch.device("cpu"), 3)
+    assert {len(lines) for lines in said} == {0, 1}
+    assert not off(Raising(), Raising())
+    assert off(Raising(), Plain())
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "apart"),
+    [
+        ("1 2 3", "1 2 3", False),
+        ("1.0019 2 3", "1 2 3", False),
+        ("1.0021 2 3", "1 2 3", True),
+        ("0.004 0.004", "0.0035 0.0035", False),
+        ("0.005 0.005", "0.0035 0.0035", True),
+        ("1 nan 3", "1 nan 3", False),
+        ("1 nan 3", "1 2 3", True),
+        ("1 2", "1 2 3", True),
+        ("nan nan", "nan nan", False),
+        ("1 2", "1 two", True),
+    ],
+)
+def test_rounding_is_excused(found: str, wanted: str, apart: bool) -> None:
+    assert _apart((found,), (wanted,)) is apart
+    assert _apart((found, wanted), (wanted,))
+
+
+def test_one_row_of_many_may_jump_and_the_only_one_may_not() -> None:
+    asked, here = question(), torch.device("cpu")
+    said = asked.ask(Plain(), here, 3)
+    wrong: list[tuple[str, ...]] = [("1 2 3",)]
+    Answered(asked, [*wrong, *said[1:]]).check(Plain(), here, 3)
+    for places in ([0], [0, 1]):
+        some = [(wrong + said[1:])[place] for place in places]
+        answered = Answered(asked.of(places), some)
+        if len(places) == 1:
+            with pytest.raises(ClassifierError, match="1 of 1"):
+                answered.check(Plain(), here, 3)
+    with pytest.raises(ClassifierError, match="2 of 8"):
+        Answered(asked, [*wrong, *wrong, *said[2:]]).check(Plain(), here, 3)
+
+
+def test_a_worker_elsewhere_must_say_the_same(tmp_path: Path) -> None:
+    """Its machine may have another version of a library."""
+    asked, here = question(), torch.device("cpu")
+    value = rf.Certification(Plain(), INPUTS, noise=rf.Gaussian(0.25), procedure=FEW)
+    work = value.work(Plain(), (), Identity(), 3, ("main",), rf.Execution("cpu"))
+    answered = Answered(asked, asked.ask(Plain(), here, 3))
+    Parcel.of(replace(work, answered=answered)).unpacked()
+    with pytest.raises(ClassifierError, match="8 of 8"):
+        Parcel.of(replace(work, classifier=Plain(bias=1.0), answered=answered)).unpacked()
