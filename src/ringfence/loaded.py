@@ -21,6 +21,7 @@ from ringfence.models import LoadedModel, load_model
 from ringfence.models.architecture import preprocessing_in_words
 from ringfence.models.grammar import live_places
 from ringfence.noise import NOISES
+from ringfence.same_network import Asked
 from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig
 from ringfence.store.config import changed_settings, plain
@@ -116,6 +117,12 @@ class Loaded:
         """What an engine is given for some of the inputs."""
         parts = (self.lift, self.classes, self.certification.lane_names, execution, config_hash, self.origin)
         return self.certification.work(self.module, inputs, *parts)
+
+    def asked(self, device: str = "auto", data: bool = True) -> Asked:
+        """Its network, to be compared with that of a run; without data: only about what is asked without them."""
+        value, shape = self.certification, tuple(self.dataset.shape)
+        parts = (self.lift, value.noise, value.seed, shape, self.dataset if data else None, device)
+        return Asked(self.module, self.classes, *parts)
 
     @property
     def origin(self) -> Origin | None:

@@ -20,12 +20,12 @@ from ringfence.analysis.metrics import default_radii
 from ringfence.data import Dataset, Input
 from ringfence.driver import CHECKED_ON
 from ringfence.engines.into_folder import describe, thumbnail
-from ringfence.engines.same_network import ROWS
 from ringfence.errors import ClassifierError, DataError
 from ringfence.mechanisms import neyman_pearson, one_sided
 from ringfence.models.compose import composed
 from ringfence.procedures import Procedure
 from ringfence.record import Record
+from ringfence.same_network import OF_EACH
 from ringfence.sampling import ForwardPlan
 from ringfence.store import RecordWriter, StoreWarning
 from ringfence.work import Work
@@ -156,7 +156,7 @@ def test_an_interrupted_run_continues_to_the_same_records(
     assert len(facts(whole)) == COUNT
     with pytest.raises(Stop):
         into(
-            tmp_path / "broken", procedure, data=stopping(2 + ROWS + after)
+            tmp_path / "broken", procedure, data=stopping(2 + 2 * OF_EACH + after)
         )  # others are read before, to see that it fits
     broken = rf.RunFolder.open(tmp_path / "broken")
     with pytest.warns(StoreWarning, match=rf"the run is not whole, \d+ of {COUNT} inputs"):

@@ -24,12 +24,14 @@ from ringfence.data import Dataset, Input
 from ringfence.driver import lifted, on_lattice
 from ringfence.errors import Collected, DataError, StoreError
 from ringfence.lift import Identity, Lift
+from ringfence.models import LoadedModel
 from ringfence.named_parts import noise_of
 from ringfence.noise import Noise
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
 from ringfence.progress import followed
 from ringfence.record import Record
+from ringfence.same_network import Asked
 from ringfence.sampling import pick_device
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
@@ -87,7 +89,7 @@ def run_attack(
         dataset = load_inputs(job, run)
     wrong.tell()
     device = pick_device(job.device)
-    module, lift = model.placed(dataset.shape)
+    module, lift = _the_runs(job, run, model, dataset, noise)
     classifier = _OneLane(module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = _recorded(job, dataset, records, noise)
@@ -138,6 +140,16 @@ def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], n
     if any(item.label is None for item in chosen):
         raise DataError("data", "needs labels to measure accuracy", "inputs without one", "Use labelled data.")
     return chosen
+
+
+def _the_runs(
+    job: AttackJob, run: RunFolder, model: LoadedModel, dataset: Dataset, noise: Noise
+) -> tuple[nn.Module, Lift]:
+    """The module behind the noise and the map before it; refused if it says something else than the run's did."""
+    module, lift = model.placed(dataset.shape)
+    parts = (lift, noise, run.config.seed, tuple(dataset.shape), dataset, job.device)
+    Asked(module, run.config.classifier.classes, *parts).check(run)
+    return module, lift
 
 
 def _as_seen(

@@ -16,7 +16,6 @@ from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.certification import Certification
 from ringfence.data import Input
 from ringfence.driver import Progress
-from ringfence.engines.same_network import same_network
 from ringfence.errors import DataError, RingfenceError
 from ringfence.loaded import Loaded
 from ringfence.record import Record
@@ -104,8 +103,11 @@ class Started:
             of_input: list[Record] = []
             execution = replace(self._continued(len(todo), keep_plan, on_progress, failed), failed_before=before)
             work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
-            if todo or run.answers() is not None:  # what is all done already is told as this network's, too
-                work = replace(work, answered=same_network(self.loaded, run, execution.device, bool(done)))
+            asked = self.loaded.asked(execution.device)
+            answered = asked.check(run) if done else None  # what is all done already is told as this network's, too
+            if answered is None and todo:
+                answered = asked.begin(run)
+            work = replace(work, answered=answered)
             for record in engine_named(execution.engine).records(work):
                 of_input.append(record)
                 if len(of_input) == len(names):  # all lanes of an input come together

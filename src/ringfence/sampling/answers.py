@@ -89,7 +89,7 @@ class Answered:
         if off > min(JUMPS, len(found) // 2):  # a vote may jump where a member is within rounding of a tie
             rule = "must say of the same noisy inputs what it said when the run began"
             received = f"other scores for {off} of {len(found)}, by a network with the same weights"
-            remedy = "Choose another `out` for what it is now, or give it as it was: settings, files and libraries too."
+            remedy = "Give it as it was, with its settings, files and libraries, or certify it anew into another `out`."
             raise ClassifierError("classifier", rule, received, remedy)
 
 

@@ -46,7 +46,7 @@ def certification_at(path: str | Path, trust: bool = False, device: str | None =
         refuse_foreign_code(run.config.classifier.tree, path, "Look at that code; then set `trust`.")
     value, kept = Certification.of(run.config), kept_inputs(run)
     value = value if kept is None else value.standing_on(kept)
-    value.config()  # refused if the model is not that of the folder
+    value.load().asked(data=False).check(run)  # refused if the model is not that of the folder
     return value
 
 

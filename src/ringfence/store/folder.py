@@ -23,11 +23,11 @@ Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
 
 class Answers(BaseModel):
-    """What was said of each of these inputs: lines of scores (sampling/answers.py)."""
+    """What was said of each of these inputs, None for a grey one: lines of scores (sampling/answers.py)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    inputs: list[int]
+    inputs: list[int | None]
     said: list[list[str]]
 
     @model_validator(mode="after")

@@ -1,0 +1,89 @@
+"""The same network: a run is continued, shared, served and attacked by one that says what the run's first said.
+
+Half of what is asked about are inputs of the run, half grey ones, about which it can be asked where the data are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import final
+
+import torch
+from torch import nn
+
+from ringfence.data import Dataset, Input
+from ringfence.errors import RingfenceError
+from ringfence.lift import Lift
+from ringfence.noise import Noise
+from ringfence.sampling import Answered, Question, pick_device
+from ringfence.store import RunFolder
+from ringfence.store.folder import Answers
+
+OF_EACH = 4
+"""Inputs of the run, of fewer some again, and grey ones: each with noise of its own."""
+TRIED = 64
+"""Inputs that are read, at most, to find so many that can be."""
+
+
+@final
+@dataclass(frozen=True)
+class Asked:
+    """A network behind the noise that says it is a run's. dataset: its inputs; None where those are not here."""
+
+    module: nn.Module
+    classes: int
+    lift: Lift
+    noise: Noise
+    seed: int
+    shape: tuple[int, ...]
+    dataset: Dataset | None
+    device: str
+
+    def begin(self, run: RunFolder) -> Answered:
+        """What it says, kept in the folder."""
+        ids: list[int | None] = [*self._first_readable(), *[None] * OF_EACH]
+        question = self._question([self._read(one) or self._grey for one in ids])
+        said = question.ask(self.module, pick_device(self.device), self.classes)
+        run.write_answers(Answers(inputs=ids, said=[list(lines) for lines in said]))
+        return Answered(question, said)
+
+    def check(self, run: RunFolder) -> Answered | None:
+        """Refuse it where it says something else than the run's folder holds, as far as inputs can be read today.
+
+        Folders of earlier versions hold nothing: None.
+        """
+        known = run.answers()
+        if known is None:
+            return None
+        read = {one: self._read(one) for one in dict.fromkeys(known.inputs)}
+        places = [place for place, one in enumerate(known.inputs) if read[one] is not None]
+        items = [read[one] or self._grey for one in known.inputs]  # others keep their noise
+        answered = Answered(self._question(items).of(places), [tuple(known.said[place]) for place in places])
+        answered.check(self.module, pick_device(self.device), self.classes)
+        return answered
+
+    def _question(self, items: Sequence[Input]) -> Question:
+        lifted = [self.lift.at(one.x, one.id) for one in items]
+        return Question.about([one.x for one in items], lifted, self.noise, self.seed)
+
+    def _first_readable(self) -> list[int]:
+        """The first inputs that can be read, again and again until there are enough."""
+        ids = [] if self.dataset is None else self.dataset.ids[:TRIED]
+        return list(islice(cycle(list(islice((one for one in ids if self._read(one)), OF_EACH))), OF_EACH))
+
+    @property
+    def _grey(self) -> Input:
+        steps = self.noise.law.lattice or 2  # a point of the lattice, on which exact noise needs it to lie
+        return Input(-1, torch.full(self.shape, steps // 2 / steps, dtype=torch.float32), None, "grey")
+
+    def _read(self, input_id: int | None) -> Input | None:
+        """An input, the grey one without an id; None where it cannot be read, or has another shape than the others."""
+        if input_id is None:
+            return self._grey
+        try:
+            item = None if self.dataset is None else self.dataset[self.dataset.ids.index(input_id)]
+        except (RingfenceError, OSError, ValueError):
+            return None
+        return None if item is None or tuple(item.x.shape) != self.shape else item
