@@ -43,10 +43,10 @@ class Asked:
 
     def begin(self, run: RunFolder) -> Answered:
         """What it says, kept in the folder."""
-        ids: list[int | None] = [*self._first_readable(), *[None] * OF_EACH]
-        question = self._question([self._read(one) or self._grey for one in ids])
+        first = self._first_readable()
+        ids, question = [one.id for one in first], self._question([*first, *[self._grey] * OF_EACH])
         said = question.ask(self.module, pick_device(self.device), self.classes)
-        run.write_answers(Answers(inputs=ids, said=[list(lines) for lines in said]))
+        run.write_answers(Answers(inputs=[*ids, *[None] * OF_EACH], said=[list(lines) for lines in said]))
         return Answered(question, said)
 
     def check(self, run: RunFolder) -> Answered | None:
@@ -68,10 +68,11 @@ class Asked:
         lifted = [self.lift.at(one.x, one.id) for one in items]
         return Question.about([one.x for one in items], lifted, self.noise, self.seed)
 
-    def _first_readable(self) -> list[int]:
+    def _first_readable(self) -> list[Input]:
         """The first inputs that can be read, again and again until there are enough."""
         ids = [] if self.dataset is None else self.dataset.ids[:TRIED]
-        return list(islice(cycle(list(islice((one for one in ids if self._read(one)), OF_EACH))), OF_EACH))
+        readable = (item for one in ids if (item := self._read(one)) is not None)
+        return list(islice(cycle(list(islice(readable, OF_EACH))), OF_EACH))
 
     @property
     def _grey(self) -> Input:

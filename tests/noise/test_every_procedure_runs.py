@@ -74,7 +74,7 @@ def test_a_stopped_run_continues_to_the_same_records(noise: rf.Gaussian, tmp_pat
 
     whole = into("whole", steps(100))
     with pytest.raises(Stop):
-        into("broken", steps(12))
+        into("broken", steps(16))
     with pytest.warns(StoreWarning, match="not whole"):
         assert 0 < len(rf.RunFolder.open(tmp_path / "broken").records()) < len(whole)
     assert into("broken", steps(100)) == whole
