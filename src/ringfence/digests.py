@@ -19,7 +19,7 @@ SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, configuration, or kind of denoiser",
-    "structure": "layers or attributes of the network",
+    "structure": "layers or attributes of the network (one that stores something while it runs: make it anew)",
     READ: "variables or functions that its code reads",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
