@@ -109,23 +109,25 @@ def _ask_plain(
         rule = "classifiers of Ringfence's own take no hooks and no other forward than their score"
         raise ClassifierError("classifier", rule, beside, "Change the networks inside, or write a score.")
     exact = Forward(classifier, ForwardPlan(plan.batch), device, num_classes)
-    size = min(plan.batch, FEW_ROWS if plan.precision == "fp32" else PLAIN_ROWS)
-    before = rows[:size].clone()
+    few, rest = torch.tensor_split(rows, (min(plan.batch, FEW_ROWS if plan.precision == "fp32" else PLAIN_ROWS),))
+    before = few.clone()
     with inputs_watched():
-        first = _scores(exact, rows[:size])
-    check_unchanged(rows[:size], before)
+        first = _scores(exact, few)
+    check_unchanged(few, before)
     _check_finite(first, "Check the weights and the normalisation (`mean` and `std`).")
-    problem, _ = _not_fixed(exact, rows[:size], first, tolerance(first).alone)
+    within = tolerance(first)
+    problem, _ = _not_fixed(exact, few, first, within.alone)
     if problem:
         raise not_of_one_row(problem)
-    if _other_alone(exact, rows[:size], first):
+    if _other_alone(exact, few, first, within):
         raise _not_the_classifier(SINGLE, keep=False)
-    scores = in_slices(exact, rows, size)
-    if bool(tolerance(first).alone.off(scores[:size], first).any()):  # it may have changed since
+    parts = [few, *(part for part in torch.split(rest, plan.batch) if len(part))]
+    scores = torch.cat([_scores(exact, part) for part in parts])
+    if bool(within.alone.off(scores[: len(few)], first).any()):  # it may have changed since
         raise not_of_one_row(TWICE)
     if plan.precision == "fp32":
         return _Plain(scores, tolerance(scores))
-    rounded = in_slices(Forward(classifier, plan.plain, device, num_classes), rows, size)
+    rounded = in_slices(Forward(classifier, plan.plain, device, num_classes), rows, len(few))
     _check_finite(rounded, f"They are finite in fp32, and in {plan.precision} they are not: use fp32.")
     return _Plain(rounded, tolerance(scores, rounded))
 
@@ -136,10 +138,10 @@ def _check_finite(scores: Tensor, remedy: str) -> None:
         raise ClassifierError("classifier", "must return finite scores", received, remedy)
 
 
-def _other_alone(forward: Forward, rows: Tensor, scores: Tensor) -> bool:
+def _other_alone(forward: Forward, rows: Tensor, scores: Tensor, within: Tolerance) -> bool:
     """Whether most of a few rows have other scores by themselves than in a batch; one may be a vote near a tie."""
-    alone = torch.cat([_scores(forward, row) for row in torch.split(rows[:ALONE], 1)])
-    return bool(tolerance(scores).off(alone, scores[:ALONE]).float().mean() > 0.5)
+    alone = in_slices(forward, rows[:ALONE], 1)
+    return bool(within.off(alone, scores[:ALONE]).float().mean() > 0.5)
 
 
 def in_slices(forward: Forward, rows: Tensor, size: int) -> Tensor:
