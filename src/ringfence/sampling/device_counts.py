@@ -63,6 +63,7 @@ class DeviceCounts:
         }
         self._each = {r.name: r.cells(probe.scores[:1]).shape[2] for r in readouts}  # cells that a draw adds one to
         self._landing: deque[_Landing] = deque()
+        self._nothing = self._finished([])
         self._kernel: Any = checked_kernel("ringfence.sampling.vote_kernel", device)
         self._places: Any = _places
         if fuse and not all(self._by_kernel(readout, probe.scores) for readout in readouts):
@@ -115,13 +116,14 @@ class DeviceCounts:
         self._landing.append(_Landing(slots, draws, sent, arrived))
 
     def landed(self, wait: bool) -> Finished:
-        """What has arrived; wait for all of it, or only for what lets too much be under way.
-
-        A count of too few or too many draws, whatever lost them, would be a wrong certificate: it ends the run.
-        """
+        """What has arrived; wait for all of it, or only for what lets too much be under way."""
         landed: list[_Landing] = []
         while self._landing and self._may_land(wait):
             landed.append(self._landing.popleft())
+        return self._finished(landed) if landed else self._nothing
+
+    def _finished(self, landed: list[_Landing]) -> Finished:
+        """A count of too few or too many draws, whatever lost them, would be a wrong certificate: it ends the run."""
         slots = np.array([slot for landing in landed for slot in landing.slots], np.int64)
         draws = np.array([draws for landing in landed for draws in landing.draws], np.int64)
         counts: dict[str, IntArray] = {}

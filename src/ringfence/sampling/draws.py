@@ -76,14 +76,15 @@ class Pieces(NamedTuple):
 def pieces(seed: int, segments: Sequence[Segment]) -> Pieces:
     """In the order of their draws."""
     columns = np.array([one[:5] for one in segments], np.int64).reshape(-1, 5).T
-    start, end = columns[3], columns[3] + columns[4]
-    chunks = start // CHUNK
-    counts = -(-end // CHUNK) - chunks
-    slot, input_id, stage, start, _, end, chunk = np.repeat(np.vstack([columns, end, chunks]), counts, axis=1)
-    chunk = chunk + np.arange(len(slot)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begin = np.maximum(start, chunk * CHUNK)
-    keys = keys_of(np.stack([np.full_like(chunk, seed), input_id, stage, chunk], axis=1))
-    return Pieces(slot, keys, begin - chunk * CHUNK, np.minimum(end, (chunk + 1) * CHUNK) - begin)
+    chunks = columns[3] // CHUNK
+    counts = -(-(columns[3] + columns[4]) // CHUNK) - chunks
+    which = np.arange(len(counts)).repeat(counts)
+    slot, input_id, stage, start, rows = columns[:, which]
+    chunk = np.arange(len(which)) + (chunks + counts - counts.cumsum())[which]
+    zero = chunk * CHUNK
+    begin, end = np.maximum(start, zero), np.minimum(start + rows, zero + CHUNK)
+    places = np.array([np.full_like(chunk, seed), input_id, stage, chunk]).T
+    return Pieces(slot, keys_of(places), begin - zero, end - begin)
 
 
 class Packer:
