@@ -39,6 +39,8 @@ def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
         ((3, 224, 224), probe.SMALL_RUN, None, 20),
         ((16, 3, 224, 224), 0, None, 10),
         ((30,), 0, None, probe.FEATURES_USUAL),
+        ((30,), probe.SMALL_RUN, None, probe.FEATURES_USUAL),
+        ((30,), probe.SMALL_RUN + 1, None, probe.FEATURES_BATCH),
         ((3, 32, 32), 0, 37, 37),
     ],
 )

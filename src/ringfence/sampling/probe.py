@@ -34,6 +34,7 @@ layers return fits into no cache. A chunk of a hundred draws is cut into whole b
 SMALL_RUN = 5000
 """Draws up to which half a hundred rows are enough: the check asks a few batches, and the last one is not full."""
 FEATURES_USUAL = 400
+"""Of features in such a run, and where the draws are not known."""
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
 ENOUGH_SECONDS = 0.25
 """A forward this long is past its fixed costs: larger batches would only delay progress."""
@@ -178,7 +179,7 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
 def usual_rows(shape: tuple[int, ...], draws: int = 0) -> int:
     """Of a forward on a CPU where nothing is measured, before so many draws (0: nobody knows)."""
     if len(shape) == 1:
-        return FEATURES_USUAL
+        return FEATURES_BATCH if draws > SMALL_RUN else FEATURES_USUAL
     room = USUAL_NUMBERS // max(1, torch.Size(shape).numel())
     few = USUAL_BATCHES[1 if 0 < draws <= SMALL_RUN else 0 :]
     return next((rows for rows in few if rows <= room), few[-1])
