@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import ringfence as rf
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.cli import app
+from ringfence.cli.console import only_checked
 from ringfence.errors import ArgumentError
 from ringfence.loggers import EVERY, Logger, LoggerWarning, MlflowLogger, PythonLogger, WandbLogger, loggers_named
 
@@ -206,8 +207,13 @@ def test_the_command_shows_what_python_logs(tmp_path: Path) -> None:
     assert "ringfence: step 2: certify/inputs 2, certify/draws" in done.stderr
 
 
-def test_who_is_not_logged_in_is_told_before_anything_is_certified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SELECT = ["train", "--data", "default", "--arch", "lenet", "--limit", "64", "--objective", "select", "--sigma", "0.25"]
+SELECT += ["--classifier", "default", "--set", "n=200", "--epochs", "1", "--device", "cpu", "--quiet"]
+
+
+@pytest.mark.parametrize("words", [CERTIFY, SELECT], ids=["certify", "train"])
+def test_who_is_not_logged_in_is_told_before_anything_is_done(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeWandb()
 
@@ -216,11 +222,31 @@ def test_who_is_not_logged_in_is_told_before_anything_is_certified(
 
     monkeypatch.setattr(fake, "init", init)
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    done = CliRunner().invoke(app, [*CERTIFY, "--log", "wandb", "--out", str(tmp_path / "run")])
+    done = CliRunner().invoke(app, [*words, "--log", "wandb", "--out", str(tmp_path / "run")])
     assert done.exit_code == 2
     assert "needs a run of W&B; got No API key configured" in done.output
     assert "WANDB_MODE=offline" in done.output
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words", [[*CERTIFY, "--save", "job.yaml"], SELECT], ids=["certify --save", "train"])
+def test_a_wrong_logger_is_told_before_anything_is_written(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*words, "--log", "paper", "--out", "run"])
+    assert done.exit_code == 2
+    assert "must be one of logging, wandb, mlflow; got 'paper'" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_checking_a_training_begins_no_run_of_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    with only_checked() as jobs:
+        CliRunner().invoke(app, [*SELECT, "--log", "wandb", "--out", str(tmp_path / "run")])
+    assert len(jobs) == 1
+    assert fake.run is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("broken")], ids=["stopped", "broken"])

@@ -9,7 +9,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, final
 
@@ -165,13 +165,18 @@ LOGGERS: dict[str, Callable[[], Logger]] = {"logging": _on_screen, "wandb": Wand
 """By the names that ``--log`` takes."""
 
 
-@contextmanager
-def loggers_named(names: Iterable[str]) -> Iterator[list[Logger]]:
-    """The loggers of a command; they hear if it does not come to its end."""
+def loggers_named(names: Iterable[str]) -> AbstractContextManager[list[Logger]]:
+    """The loggers of a command, opened where it is entered; a wrong name is told at once."""
     names = list(names)
     for name in names:
         if name not in LOGGERS:
             raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
+    return _opened(names)
+
+
+@contextmanager
+def _opened(names: list[str]) -> Iterator[list[Logger]]:
+    """They hear if the command does not come to its end."""
     ours = logging.getLogger("ringfence")
     level, loggers = ours.level, [LOGGERS[name]() for name in names]
     try:

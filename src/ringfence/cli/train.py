@@ -82,7 +82,7 @@ def train_command(
             from ringfence.training.run import TrainingRun
             from ringfence.training.side_by_side import run_training
 
-        fields = dict(context.obj)
+        watched, fields = loggers_named(log or ()), dict(context.obj)
         settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])
         given = {"data": data, "members": members, "arch": arch, **fields}
         given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
@@ -90,9 +90,11 @@ def train_command(
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
         run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
-        count_labels(run)
-        with loggers_named(log or ()) as loggers, show_training(run, parallel) as report:
-            files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
+        with watched as loggers:  # before labels are counted, which may take hours
+            count_labels(run)
+            with show_training(run, parallel) as report:
+                told = all_of(report, *(one.training for one in loggers))
+                files = run_training(run, parallel, told, where.on_ray())
         if export is not None:
             from ringfence.store.atomic import write_atomically
 
