@@ -286,6 +286,18 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
         (["import", "cohen", "nowhere", "--sigma", "1", "--out", "run"], ("nowhere", "readable", "Check the path")),
         (["plan", "--sigma", "0"], ("error: --sigma:", "positive", "got 0", "0.25")),
         (["plan", "--sigma", "1", "--inputs", "0"], ("--inputs", "at least 1", "got 0", "how many")),
+        (
+            ["plan", "--sigma", "1", "--data", "x.npz"],
+            ("error: --model:", "--data is of use with a model", "got none", "Add --model, or leave --data out."),
+        ),
+        (
+            ["plan", "--sigma", "1", "--weights", "w.pt", "--inputs", "9", "--device", "cpu"],
+            (
+                "--model",
+                "--inputs, --weights, --device are of use with a model",
+                "leave --inputs, --weights, --device out",
+            ),
+        ),
         (["plan", "--sigma", "1", "--alpha", "7"], ("error: --alpha:", "between 0 and 1", "got 7", "0.001")),
         (
             ["plan", "--sigma", "1", "--procedure", "staged"],

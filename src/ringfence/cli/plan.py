@@ -19,15 +19,20 @@ if TYPE_CHECKING:
     from ringfence.noise import Noise
 
 
+USUAL_INPUTS = 500
+
+
 def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma[float],
     noise: o.NoiseName = None,
-    inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
+    inputs: Annotated[
+        int | None, typer.Option(help="How many inputs will be certified.", show_default=str(USUAL_INPUTS))
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
-    data: o.Data[str] = "default",
+    data: o.Data[str | None] = None,
     weights: o.Weights = None,
-    device: o.Device[str] = "auto",
+    device: o.Device[str | None] = None,
     as_json: o.Json = False,
 ) -> None:
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
@@ -39,8 +44,13 @@ def plan_command(
         from ringfence.procedures import Given, foreseen, usual_name
         from ringfence.procedures import procedure as build
 
-        if inputs < 1:
+        if inputs is not None and inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
+        only = {"--inputs": inputs, "--data": data, "--weights": weights, "--device": device}
+        if model is None and (said := [one for one, value in only.items() if value is not None]):
+            rule = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} of use with a model, whose rate is measured"
+            raise ArgumentError("--model", rule, "none", f"Add --model, or leave {', '.join(said)} out.")
+        inputs = inputs or USUAL_INPUTS
         settings, name, bound = given_settings(ctx), ctx.obj["procedure"], 1.0
         rate: dict[str, Any] = {}
         drawn, radius = noise_with(noise or "gaussian", sigma), settings["radius"]
@@ -49,7 +59,8 @@ def plan_command(
             name, implied = procedure_for(as_tree(model), name or usual_name(settings))
             settings |= implied
             with show_waiting("measuring the model"):
-                bound, rate = _measured(load_model(model, weights=weights, sigma=sigma), data, drawn, mechanism, device)
+                loaded, place = load_model(model, weights=weights, sigma=sigma), device or "auto"
+                bound, rate = _measured(loaded, data or "default", drawn, mechanism, place)
         test = build(name, settings, unless_known=("radius",))
         answer = foreseen(test, Given(2, drawn.law, mechanism, bound), radius) | rate
         if rate:
