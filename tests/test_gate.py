@@ -161,7 +161,11 @@ def test_inputs_without_labels_are_refused(tmp_path: Path) -> None:
 def test_a_radius_that_was_never_tried_is_refused(tmp_path: Path) -> None:
     tried = certify_points([(3.0, 1)] * 5, tmp_path / "run", procedure=rf.Sequential(radius=0.5, n=2000))
     assert rf.load(tried).gate("0.2@0.5").passed
-    refused(tried, r"the run only tried radii up to 0\.5; got radius 0\.75", "0.2@0.75")
+    refused(
+        tried,
+        r"the run only tried radii up to 0\.5; got radius 0\.75.* or prove it: ringfence certify --radius 0\.75",
+        "0.2@0.75",
+    )
     predicted = certify_points([(3.0, 1)] * 5, tmp_path / "predicted", procedure=rf.Predict(n=100))
     refused(predicted, "the run only tried radii up to 0")
     assert rf.load(predicted).gate("0.2@0").passed

@@ -133,7 +133,8 @@ def _few_classes(labels: IntArray, classes: int) -> str | None:
     if chance >= math.log(HARDLY):
         return None
     named = f"class {there[0]} alone" if len(there) == 1 else f"{len(there)} of {classes} classes alone"
-    return f"the {inputs} inputs are of {named}: the bound says nothing about the others (`skip` takes inputs of all)"
+    remedy = "ringfence certify --skip takes inputs of all"
+    return f"the {inputs} inputs are of {named}: the bound says nothing about the others ({remedy})"
 
 
 def _trained_on(split: str) -> str | None:
@@ -161,7 +162,7 @@ def _answering(run: RunFolder, radius: float) -> Procedure:
     tried = max(test.targets, default=np.inf) if test.claims_radius else 0.0
     if radius > tried:
         rule = f"the run only tried radii up to {tried:g}"
-        remedy = f"Ask for a radius up to {tried:g}, or certify with `radius` {radius:g}."
+        remedy = f"Ask for a radius up to {tried:g}, or prove it: ringfence certify --radius {radius:g}."
         raise ArgumentError("certified", rule, f"radius {radius:g}", remedy)
     return test
 
