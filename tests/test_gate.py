@@ -158,6 +158,13 @@ def test_inputs_without_labels_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("confidence", [0.0, 1e-17, 1.0, float("nan")])
+def test_a_confidence_of_nothing_is_refused_by_its_name(run: Path, confidence: float) -> None:
+    code, said = gate(run, "--certified", "0.5@0.5", "--confidence", confidence)
+    assert code == 2
+    assert "--confidence: must lie strictly between 0 and 1" in said
+
+
 def test_a_radius_that_was_never_tried_is_refused(tmp_path: Path) -> None:
     tried = certify_points([(3.0, 1)] * 5, tmp_path / "run", procedure=rf.Sequential(radius=0.5, n=2000))
     assert rf.load(tried).gate("0.2@0.5").passed

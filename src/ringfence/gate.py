@@ -86,7 +86,7 @@ def lower_bound(certified: int, inputs: int, confidence: float, alpha: float) ->
     with probability at most alpha. So t >= (p - alpha) / (1 - alpha), and p is bounded from below, on independent
     inputs, by Clopper and Pearson (1934). Rounded down.
     """
-    if not 0 < confidence < 1:
+    if not 0 < 1 - confidence < 1:
         remedy = "A usual choice is 0.95."
         raise ArgumentError("confidence", "must lie strictly between 0 and 1", confidence, remedy)
     claimed = float(clopper_pearson_lower(certified, inputs, 1 - confidence))
