@@ -221,3 +221,9 @@ def test_bad_components_are_refused(call: Call, runs: dict[str, Path], tmp_path:
     swapped = ["aces", "compose", "--certification", CERTIFICATION, "--selection", classes, "--core", CORE]
     assert "predict must be 1, 0 or -1" in call(*swapped, code=2).output
     assert "must be an ACES run" in call("aces", "frontier", runs["alone"], code=2).output
+
+
+def test_a_baseline_in_another_norm_is_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    call("certify", *SMALL, "--noise", "laplace", "--out", tmp_path / "laplace")
+    said = call("aces", "frontier", runs["grid"], "--baseline", tmp_path / "laplace", code=2).stderr
+    assert f"{tmp_path / 'laplace'}: must have radii in l2, as {runs['grid']} (core); got l1" in " ".join(said.split())

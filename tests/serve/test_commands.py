@@ -480,6 +480,9 @@ def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyP
         f"c.json: in order, signed by key {key.id}, the one you named\n",
     )
     assert "nobody vouched for" in run("verify", "c.json")[1]
+    Path("run").mkdir()
+    code, said = run("verify", "c.json", "run", "--image", "x.npy")
+    assert (code, "--image: is what a certificate is about, and no run; got run, a folder" in said) == (2, True)
     code, said = run("verify", "c.json", "--key", "other.pub")
     assert code == 1
     assert "not by" in said

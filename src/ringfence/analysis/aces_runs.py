@@ -194,6 +194,9 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."
         raise StoreError(run.path, rule, f"a run of {run.config.procedure.name}", remedy)
     same_inputs(core, part)
+    if part.norm != core.norm:
+        rule, remedy = f"must have radii in {core.norm}, as {core.source}", "Certify both alike."
+        raise StoreError(run.path, rule, part.norm, remedy)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)
     label = part.label if part.label is not None else np.full(len(part.idx), ABSTAIN)

@@ -13,6 +13,7 @@ from ringfence.cli.console import aside, friendly, print_json, ready, results, s
 from ringfence.cli.derived import DerivedCommand, field_option
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import percent, table
+from ringfence.errors import ArgumentError
 from ringfence.rounding import written
 from ringfence.settings import settings_of
 
@@ -60,6 +61,8 @@ def attack_command(
             given = {**given, "model": _tree(run, members, vote), "weights": None}
         given["trust"] = "model" in given or given.get("trust", False)
         job = together(lambda: AttackJob(run=run, **given), lambda: RunFolder.open(run))
+        if out is not None and out.is_file():  # told now, not after the attack
+            raise ArgumentError("out", "must be a folder", f"{out}, a file", "Name another place.")
         ready(job)
         found, points = run_attack(job, aside)
         if out is not None:
