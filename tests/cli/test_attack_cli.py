@@ -75,6 +75,14 @@ def test_where_the_result_cannot_go_is_told_before_the_attack(
     assert "--out: must be a folder" in said
 
 
+def test_a_result_that_cannot_be_written_is_seen(call: Call, certified: Callable[..., Path], tmp_path: Path) -> None:
+    run = certified("run", "--n", 100)
+    (tmp_path / "notes").write_text("mine")
+    done = call("attack", run, "--trust", *SMALL, "--radii", "0.1", "--out", tmp_path / "notes" / "x", code=2)
+    assert "certificates attacked inside their radius" in done.stdout
+    assert "must be writable" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -65,13 +65,13 @@ def attack_command(
             raise ArgumentError("out", "must be a folder", f"{out}, a file", "Name another place.")
         ready(job)
         found, points = run_attack(job, aside)
-        if out is not None:
-            write_attack(found, points, out)
         if as_json:
             print_json(found.to_dict())
         else:
             _print(found)
             _tell(found)
+        if out is not None:  # last: where it cannot be written, it is at least seen
+            write_attack(found, points, out)
     if found.broken:
         raise typer.Exit(1)
 
