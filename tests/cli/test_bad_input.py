@@ -292,11 +292,11 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
             ("error: --model:", "--data is of use with a model", "got none", "Add --model, or leave --data out."),
         ),
         (
-            ["plan", "--sigma", "1", "--weights", "w.pt", "--inputs", "9", "--device", "cpu"],
+            ["plan", "--sigma", "1", "--weights", "w.pt", "--device", "cpu"],
             (
                 "--model",
-                "--inputs, --weights, --device are of use with a model",
-                "leave --inputs, --weights, --device out",
+                "--weights, --device are of use with a model",
+                "leave --weights, --device out",
             ),
         ),
         (

@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from ringfence.noise import Noise
 
 
-USUAL_INPUTS = 500
-
-
 def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma[float],
     noise: o.NoiseName = None,
-    inputs: Annotated[
-        int | None, typer.Option(help="How many inputs will be certified.", show_default=str(USUAL_INPUTS))
-    ] = None,
+    inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
     data: o.Data[str | None] = None,
     weights: o.Weights = None,
@@ -45,13 +40,12 @@ def plan_command(
         from ringfence.procedures import Given, declared, foreseen, usual_name
         from ringfence.procedures import procedure as build
 
-        if inputs is not None and inputs < 1:
+        if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
-        only = {"--inputs": inputs, "--data": data, "--weights": weights, "--device": device}
+        only = {"--data": data, "--weights": weights, "--device": device}
         if model is None and (said := [one for one, value in only.items() if value is not None]):
             rule = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} of use with a model, whose rate is measured"
             raise ArgumentError("--model", rule, "none", f"Add --model, or leave {', '.join(said)} out.")
-        inputs = inputs or USUAL_INPUTS
         settings, name, bound = given_settings(ctx), ctx.obj["procedure"], 1.0
         rate: dict[str, Any] = {}
         drawn, radius = noise_with(noise or "gaussian", sigma), settings["radius"]
