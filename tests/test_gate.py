@@ -158,10 +158,21 @@ def test_inputs_without_labels_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("confidence", [0.0, 1e-17, 1.0, float("nan")])
+def test_a_confidence_of_nothing_is_refused_by_its_name(run: Path, confidence: float) -> None:
+    code, said = gate(run, "--certified", "0.5@0.5", "--confidence", confidence)
+    assert code == 2
+    assert "--confidence: must lie strictly between 0 and 1" in said
+
+
 def test_a_radius_that_was_never_tried_is_refused(tmp_path: Path) -> None:
     tried = certify_points([(3.0, 1)] * 5, tmp_path / "run", procedure=rf.Sequential(radius=0.5, n=2000))
     assert rf.load(tried).gate("0.2@0.5").passed
-    refused(tried, r"the run only tried radii up to 0\.5; got radius 0\.75", "0.2@0.75")
+    refused(
+        tried,
+        r"the run only tried radii up to 0\.5; got radius 0\.75.* or prove it: ringfence certify --radius 0\.75",
+        "0.2@0.75",
+    )
     predicted = certify_points([(3.0, 1)] * 5, tmp_path / "predicted", procedure=rf.Predict(n=100))
     refused(predicted, "the run only tried radii up to 0")
     assert rf.load(predicted).gate("0.2@0").passed

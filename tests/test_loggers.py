@@ -19,8 +19,18 @@ from typer.testing import CliRunner
 import ringfence as rf
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.cli import app
+from ringfence.cli.console import only_checked
 from ringfence.errors import ArgumentError
-from ringfence.loggers import EVERY, Logger, LoggerWarning, MlflowLogger, PythonLogger, WandbLogger, loggers_named
+from ringfence.loggers import (
+    EVERY,
+    LOGGERS,
+    Logger,
+    LoggerWarning,
+    MlflowLogger,
+    PythonLogger,
+    WandbLogger,
+    loggers_named,
+)
 
 
 class Sign(nn.Module):
@@ -40,9 +50,13 @@ def certify(*loggers: Logger) -> None:
 class Kept(Logger):
     def __init__(self) -> None:
         self.seen: list[tuple[dict[str, float], int]] = []
+        self.texts: list[dict[str, str]] = []
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         self.seen.append((dict(values), step))
+
+    def log_text(self, values: Mapping[str, str]) -> None:
+        self.texts.append(dict(values))
 
 
 def test_a_certification_ends_with_its_metrics() -> None:
@@ -66,6 +80,22 @@ def test_what_is_not_proved_is_not_told_as_if_it_were() -> None:
     assert kept.seen[1][0]["certify/alpha"] == 0.01
 
 
+def test_loggers_hear_the_norm_of_the_radii_and_the_folder_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, out = Kept(), str(tmp_path / "run")
+    certify(kept)
+    assert kept.texts == [{"certify/norm": "l2"}]
+    monkeypatch.chdir(tmp_path)
+    given = {"noise": rf.Uniform(0.5), "radius": 0.25, "device": "cpu", "progress": False}
+    rf.certify(Sign(), POINTS, **given, loggers=[kept], out="run")
+    assert kept.texts[1:] == [{"certify/norm": "l1", "certify/run": out}]
+    monkeypatch.setitem(LOGGERS, "kept", lambda: kept)
+    done = CliRunner().invoke(app, [*CERTIFY, "--log", "kept", "--out", "second"])
+    assert done.exit_code == 0, done.output
+    assert kept.texts[2:] == [{"certify/norm": "l2", "certify/run": str(tmp_path / "second")}]
+
+
 def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     kept, clock = Kept(), [100.0]
     monkeypatch.setattr("ringfence.loggers.time.monotonic", lambda: clock[0])
@@ -75,31 +105,27 @@ def test_progress_is_told_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [values["certify/inputs"] for values, _ in kept.seen] == [5, 9]
 
 
-def test_a_training_is_told_epoch_by_epoch(tmp_path: Path) -> None:
+def test_a_training_is_told_epoch_by_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Kept()
-    from ringfence.loggers import LOGGERS
-
-    LOGGERS["kept"] = lambda: kept
-    try:
-        words = ["train", "--data", "default", "--objective", "gaussian", "--sigma", "0.25", "--epochs", "2"]
-        words += ["--arch", "lenet", "--limit", "64", "--batch", "32", "--out", str(tmp_path / "t"), "--log", "kept"]
-        done = CliRunner().invoke(app, [*words, "--device", "cpu", "--quiet"])
-        assert done.exit_code == 0, done.output
-    finally:
-        del LOGGERS["kept"]
+    monkeypatch.setitem(LOGGERS, "kept", lambda: kept)
+    words = ["train", "--data", "default", "--objective", "gaussian", "--sigma", "0.25", "--epochs", "2"]
+    words += ["--arch", "lenet", "--limit", "64", "--batch", "32", "--out", str(tmp_path / "t"), "--log", "kept"]
+    done = CliRunner().invoke(app, [*words, "--device", "cpu", "--quiet"])
+    assert done.exit_code == 0, done.output
     assert [step for _, step in kept.seen] == [1, 2]
     assert {"train/0/loss", "train/0/lr", "train/0/noisy_accuracy"} <= set(kept.seen[0][0])
 
 
 @final
 class FakeWandb(ModuleType):
-    """``wandb.run``, ``wandb.init(**settings)`` and ``Run.log(data)``, as documented."""
+    """``wandb.run``, ``wandb.init(**settings)``, ``Run.log(data)`` and ``Run.summary.update(data)``, as documented."""
 
     def __init__(self) -> None:
         super().__init__("wandb")
         self.run: Any = None
         self.settings: dict[str, Any] = {}
         self.rows: list[dict[str, float]] = []
+        self.summary: dict[str, str] = {}
 
     def init(self, **settings: Any) -> FakeWandb:
         self.settings, self.run = settings, self
@@ -116,6 +142,7 @@ def test_wandb_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> Non
     assert fake.settings == {"project": "robust", "mode": "offline"}
     assert fake.rows[0]["certify/accuracy"] == 1.0
     assert fake.rows[0]["certify/step"] == 2
+    assert fake.summary == {"certify/norm": "l2"}
     fake.settings = {}
     certify(WandbLogger())  # the active run is used, no second one begun
     assert fake.settings == {}
@@ -123,16 +150,21 @@ def test_wandb_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_mlflow_gets_its_documented_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake, seen = ModuleType("mlflow"), []
+    fake, seen, tags = ModuleType("mlflow"), [], []
 
     def log_metrics(metrics: dict[str, float], step: int | None = None, run_id: str | None = None) -> None:
         seen.append((metrics, step, run_id))
 
-    fake.log_metrics = log_metrics  # type: ignore[attr-defined]
+    class MlflowClient:
+        def set_tag(self, run_id: str, key: str, value: Any) -> None:
+            tags.append((run_id, key, value))
+
+    fake.log_metrics, fake.MlflowClient = log_metrics, MlflowClient  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     certify(MlflowLogger("abc"))
     ((metrics, step, run_id),) = seen
     assert (metrics["certify/accuracy"], step, run_id) == (1.0, 2, "abc")
+    assert tags == [("abc", "certify/norm", "l2")]
     MlflowLogger("abc").log({"certify/theta=0.50/inputs": 2.0, "certify/soft-3/certified_accuracy_at_0.25": 1.0}, 2)
     assert list(seen[1][0]) == ["certify/theta:0.50/inputs", "certify/soft-3/certified_accuracy_at_0.25"]
 
@@ -147,6 +179,7 @@ def test_the_real_mlflow_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.Mo
         MlflowLogger().log({"certify/theta=0.50/inputs": 2.0}, 2)  # a lane of ACES
     assert mlflow.get_run(active.info.run_id).data.metrics["certify/theta:0.50/inputs"] == 2.0
     assert mlflow.get_run(active.info.run_id).data.metrics["certify/accuracy"] == 1.0
+    assert mlflow.get_run(active.info.run_id).data.tags["certify/norm"] == "l2"
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -156,6 +189,7 @@ def test_the_real_wandb_keeps_it_offline(tmp_path: Path, monkeypatch: pytest.Mon
     logger = WandbLogger(mode="offline", dir=str(tmp_path), project="robust")
     certify(logger)
     assert logger.run.summary["certify/accuracy"] == 1.0
+    assert logger.run.summary["certify/norm"] == "l2"
     logger.run.finish()
 
 
@@ -204,10 +238,16 @@ def test_the_command_shows_what_python_logs(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "ringfence", *CERTIFY, "--log", "logging", "--out", str(tmp_path / "run")]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "ringfence: step 2: certify/inputs 2, certify/draws" in done.stderr
+    assert f"ringfence: certify/norm l2, certify/run {tmp_path / 'run'}" in done.stderr
 
 
-def test_who_is_not_logged_in_is_told_before_anything_is_certified(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SELECT = ["train", "--data", "default", "--arch", "lenet", "--limit", "64", "--objective", "select", "--sigma", "0.25"]
+SELECT += ["--classifier", "default", "--set", "n=200", "--epochs", "1", "--device", "cpu", "--quiet"]
+
+
+@pytest.mark.parametrize("words", [CERTIFY, SELECT], ids=["certify", "train"])
+def test_who_is_not_logged_in_is_told_before_anything_is_done(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeWandb()
 
@@ -216,11 +256,31 @@ def test_who_is_not_logged_in_is_told_before_anything_is_certified(
 
     monkeypatch.setattr(fake, "init", init)
     monkeypatch.setitem(sys.modules, "wandb", fake)
-    done = CliRunner().invoke(app, [*CERTIFY, "--log", "wandb", "--out", str(tmp_path / "run")])
+    done = CliRunner().invoke(app, [*words, "--log", "wandb", "--out", str(tmp_path / "run")])
     assert done.exit_code == 2
     assert "needs a run of W&B; got No API key configured" in done.output
     assert "WANDB_MODE=offline" in done.output
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words", [[*CERTIFY, "--save", "job.yaml"], SELECT], ids=["certify --save", "train"])
+def test_a_wrong_logger_is_told_before_anything_is_written(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, [*words, "--log", "paper", "--out", "run"])
+    assert done.exit_code == 2
+    assert "must be one of logging, wandb, mlflow; got 'paper'" in done.output
+    assert not list(tmp_path.iterdir())
+
+
+def test_checking_a_training_begins_no_run_of_a_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb()
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    with only_checked() as jobs:
+        CliRunner().invoke(app, [*SELECT, "--log", "wandb", "--out", str(tmp_path / "run")])
+    assert len(jobs) == 1
+    assert fake.run is None
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("broken")], ids=["stopped", "broken"])

@@ -28,10 +28,10 @@ class AttackJob:
     box: bool = setting(False, "Keep attacked inputs in [0,1] (a certificate does not).")
     n: int = count(1000, help="Draws of PREDICT at every attacked point.")
     recheck: int = count(100_000, help="Fresh draws of PREDICT where a certificate seems broken.")
-    limit: int | None = setting(None, "At most so many inputs, after skipping.", low=1)
+    limit: int | None = setting(None, "At most so many inputs, after skipping.", low=1, high=2**53)
     batch: int = setting(64, "Inputs attacked at once.", low=1)
     device: str = setting("auto", "auto, cpu, cuda or cuda:N.")
-    seed: int = setting(1, "Seed of the attack's noise and of the fresh draws.")
+    seed: int = setting(1, "Seed of the attack's noise and of the fresh draws.", low=0, high=2**32 - 1)
 
     def __post_init__(self) -> None:
         check_settings(self)

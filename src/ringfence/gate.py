@@ -86,7 +86,7 @@ def lower_bound(certified: int, inputs: int, confidence: float, alpha: float) ->
     with probability at most alpha. So t >= (p - alpha) / (1 - alpha), and p is bounded from below, on independent
     inputs, by Clopper and Pearson (1934). Rounded down.
     """
-    if not 0 < confidence < 1:
+    if not 0 < 1 - confidence < 1:
         remedy = "A usual choice is 0.95."
         raise ArgumentError("confidence", "must lie strictly between 0 and 1", confidence, remedy)
     claimed = float(clopper_pearson_lower(certified, inputs, 1 - confidence))
@@ -133,7 +133,8 @@ def _few_classes(labels: IntArray, classes: int) -> str | None:
     if chance >= math.log(HARDLY):
         return None
     named = f"class {there[0]} alone" if len(there) == 1 else f"{len(there)} of {classes} classes alone"
-    return f"the {inputs} inputs are of {named}: the bound says nothing about the others (`skip` takes inputs of all)"
+    remedy = "ringfence certify --skip takes inputs of all"
+    return f"the {inputs} inputs are of {named}: the bound says nothing about the others ({remedy})"
 
 
 def _trained_on(split: str) -> str | None:
@@ -161,7 +162,7 @@ def _answering(run: RunFolder, radius: float) -> Procedure:
     tried = max(test.targets, default=np.inf) if test.claims_radius else 0.0
     if radius > tried:
         rule = f"the run only tried radii up to {tried:g}"
-        remedy = f"Ask for a radius up to {tried:g}, or certify with `radius` {radius:g}."
+        remedy = f"Ask for a radius up to {tried:g}, or prove it: ringfence certify --radius {radius:g}."
         raise ArgumentError("certified", rule, f"radius {radius:g}", remedy)
     return test
 

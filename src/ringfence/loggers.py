@@ -9,9 +9,10 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, final
 
 from ringfence.errors import ArgumentError
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ringfence.analysis.metrics import RunMetrics
     from ringfence.driver import Progress
     from ringfence.training.checkpoints import Status
+
+What = ParamSpec("What")
 
 EVERY = 10.0
 """Seconds between two lines about the progress of a certification."""
@@ -43,15 +46,18 @@ class Logger(ABC):
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Keep the values; step counts inputs of a certification, epochs of a training."""
 
+    def log_text(self, values: Mapping[str, str]) -> None:  # noqa: B027
+        """Keep words: the norm of all radii of a certification, and its run folder where it has one."""
+
     def failed(self) -> None:  # noqa: B027
         """What it heard of did not come to its end; for places that would call it finished."""
 
     @final
-    def _tell(self, values: Mapping[str, float], step: int) -> None:
+    def _tell(self, log: Callable[What, None], *values: What.args, **named: What.kwargs) -> None:
         if self._lost:
             return
         try:
-            self.log(values, step)
+            log(*values, **named)
         except Exception as error:
             self._lost = True
             told = f"{type(self).__name__} failed and is told nothing more, the rest goes on: {error}"
@@ -66,7 +72,7 @@ class Logger(ABC):
             return
         self._last = now
         values = {"inputs": progress.inputs, "draws": progress.draws, "seconds": progress.seconds}
-        self._tell({f"certify/{name}": float(value) for name, value in values.items()}, progress.inputs)
+        self._tell(self.log, {f"certify/{name}": float(value) for name, value in values.items()}, progress.inputs)
 
     @final
     def metrics(self, found: RunMetrics) -> None:
@@ -76,7 +82,13 @@ class Logger(ABC):
         values |= {"accuracy": found.accuracy, "abstention": found.abstention}
         values |= {"alpha": found.alpha, "sound": found.sound}
         values |= {f"certified_accuracy_at_{radius:g}": share for radius, share in found.certified_accuracy.items()}
-        self._tell({f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
+        self._tell(self.log, {f"certify/{lane}{k}": float(v) for k, v in values.items() if v is not None}, found.count)
+
+    @final
+    def about(self, found: RunMetrics) -> None:
+        """What holds for all lanes of a certification."""
+        folder = {"certify/run": str(Path(found.path).absolute())} if found.path else {}
+        self._tell(self.log_text, {"certify/norm": found.norm, **folder})
 
     @final
     def training(self, place: int, status: Status) -> None:
@@ -86,7 +98,7 @@ class Logger(ABC):
         values = {"loss": status.loss, "noisy_accuracy": status.accuracy, "lr": status.rate, **status.terms}
         values |= {} if status.held_out is None else {"held_out_accuracy": status.held_out}
         kept = {f"train/{place}/{k}": float(v) for k, v in values.items() if not math.isnan(v)}
-        self._tell(kept, status.epoch)
+        self._tell(self.log, kept, status.epoch)
 
 
 @final
@@ -100,6 +112,10 @@ class PythonLogger(Logger):
         """One line."""
         listed = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
         self.logger.log(self.level, "step %d: %s", step, listed)
+
+    def log_text(self, values: Mapping[str, str]) -> None:
+        """One line."""
+        self.logger.log(self.level, "%s", ", ".join(f"{name} {value}" for name, value in values.items()))
 
 
 @final
@@ -119,6 +135,10 @@ class WandbLogger(Logger):
         series = next(iter(values), "certify/").partition("/")[0]
         self.run.log({**values, f"{series}/step": step})
 
+    def log_text(self, values: Mapping[str, str]) -> None:
+        """Into the summary, where the last numbers stand too."""
+        self.run.summary.update(dict(values))
+
 
 @final
 class MlflowLogger(Logger):
@@ -131,6 +151,12 @@ class MlflowLogger(Logger):
         """Metrics of one step; a lane theta=0.50 is theta:0.50, as MLflow takes few characters in names."""
         named = {re.sub(r"[^\w\-. :/]", ":", name): value for name, value in values.items()}
         self.mlflow.log_metrics(named, step=step, run_id=self.run_id)
+
+    def log_text(self, values: Mapping[str, str]) -> None:
+        """Tags, which a second certification of the run may set anew; parameters it may not."""
+        run_id = self.run_id or self.mlflow.active_run().info.run_id
+        for name, value in values.items():
+            self.mlflow.MlflowClient().set_tag(run_id, name, value)
 
     def failed(self) -> None:
         """MLflow itself would say FINISHED, however the process ends."""
@@ -146,10 +172,12 @@ def _package(name: str) -> Any:
 
 
 def tell_metrics(loggers: Sequence[Logger], reached: Iterable[RunMetrics]) -> None:
-    """Tell every logger what each lane of a certification reached."""
-    for found in reached:
-        for one in loggers:
+    """Tell every logger what each lane of a certification reached, and what holds for all of them."""
+    lanes = list(reached)
+    for one in loggers:
+        for found in lanes:
             one.metrics(found)
+        one.about(lanes[0])
 
 
 def _on_screen() -> PythonLogger:
@@ -165,13 +193,18 @@ LOGGERS: dict[str, Callable[[], Logger]] = {"logging": _on_screen, "wandb": Wand
 """By the names that ``--log`` takes."""
 
 
-@contextmanager
-def loggers_named(names: Iterable[str]) -> Iterator[list[Logger]]:
-    """The loggers of a command; they hear if it does not come to its end."""
+def loggers_named(names: Iterable[str]) -> AbstractContextManager[list[Logger]]:
+    """The loggers of a command, opened where it is entered; a wrong name is told at once."""
     names = list(names)
     for name in names:
         if name not in LOGGERS:
             raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
+    return _opened(names)
+
+
+@contextmanager
+def _opened(names: list[str]) -> Iterator[list[Logger]]:
+    """They hear if the command does not come to its end."""
     ours = logging.getLogger("ringfence")
     level, loggers = ours.level, [LOGGERS[name]() for name in names]
     try:

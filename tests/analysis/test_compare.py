@@ -273,7 +273,7 @@ def test_an_imported_log_says_that_it_has_no_counts(tmp_path: Path) -> None:
 
 def test_runs_that_tried_one_radius_have_none_to_compare(tmp_path: Path) -> None:
     simulated_run(tmp_path, Sequential(radius=0.2, n=2000), spread(3), range(3))
-    with pytest.raises(StoreError, match=r"only tried to prove the radius 0\.2"):
+    with pytest.raises(StoreError, match=r"only tried to prove the radius 0\.2 in l2"):
         RunBounds.load(tmp_path)
 
 

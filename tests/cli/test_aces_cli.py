@@ -49,6 +49,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name for name in words}
 
 
+def test_an_alpha_whose_half_is_too_small_is_told_of_the_run(call: Call, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    call("certify", "--model", grid("0/1"), *SMALL, "--limit", 1, "--alpha", "1e-200", "--out", run)
+    said = call("aces", "compose", "--certification", run, "--selection", run, "--core", run, code=2).stderr
+    assert f"{run}: components have half of alpha each, at least 1e-200; got a run with alpha 1e-200" in said
+    assert "ringfence aces frontier" in said
+    call("aces", "frontier", run)
+
+
 def test_the_authors_logs_compose_to_json(call: Call) -> None:
     words = ["aces", "compose", "--certification", CERTIFICATION, "--selection", LOGS, "--core", CORE]
     found = json.loads(call(*words, "--radii", "0,0.25,0.5,0.75", "--json").stdout)["thetas"]
@@ -212,3 +221,9 @@ def test_bad_components_are_refused(call: Call, runs: dict[str, Path], tmp_path:
     swapped = ["aces", "compose", "--certification", CERTIFICATION, "--selection", classes, "--core", CORE]
     assert "predict must be 1, 0 or -1" in call(*swapped, code=2).output
     assert "must be an ACES run" in call("aces", "frontier", runs["alone"], code=2).output
+
+
+def test_a_baseline_in_another_norm_is_refused(call: Call, runs: dict[str, Path], tmp_path: Path) -> None:
+    call("certify", *SMALL, "--noise", "laplace", "--out", tmp_path / "laplace")
+    said = call("aces", "frontier", runs["grid"], "--baseline", tmp_path / "laplace", code=2).stderr
+    assert f"{tmp_path / 'laplace'}: must have radii in l2, as {runs['grid']} (core); got l1" in " ".join(said.split())

@@ -58,6 +58,31 @@ def test_a_known_radius_says_nothing_about_larger_ones(call: Call, certified: Ca
     assert call(*words).stdout.splitlines()[-2].split()[1] == "-"
 
 
+def test_a_run_of_predict_says_nothing_about_radii(call: Call, certified: Callable[..., Path]) -> None:
+    run = certified("run", "--procedure", "predict", "--n", 100)
+    found = json.loads(call("attack", run, "--trust", *SMALL, "--radii", "0.1", "--json").stdout)
+    assert found["certified"] == [None]
+    assert found["attacked"] == 0
+
+
+def test_where_the_result_cannot_go_is_told_before_the_attack(
+    call: Call, certified: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = certified("run", "--n", 100)
+    monkeypatch.setattr("ringfence.attacks.on_run.run_attack", lambda *_: pytest.fail("this can take hours"))
+    (tmp_path / "notes").write_text("mine")
+    said = call("attack", run, "--trust", *SMALL, "--out", tmp_path / "notes", code=2).stderr
+    assert "--out: must be a folder" in said
+
+
+def test_a_result_that_cannot_be_written_is_seen(call: Call, certified: Callable[..., Path], tmp_path: Path) -> None:
+    run = certified("run", "--n", 100)
+    (tmp_path / "notes").write_text("mine")
+    done = call("attack", run, "--trust", *SMALL, "--radii", "0.1", "--out", tmp_path / "notes" / "x", code=2)
+    assert "certificates attacked inside their radius" in done.stdout
+    assert "must be writable" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

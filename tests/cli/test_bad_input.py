@@ -281,11 +281,40 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
         (["metrics", "nowhere", "--format", "csv"], ("--format", "auto, run or cohen", "'csv'", "Use auto")),
         (["metrics", "nowhere", "--sigma", "-1"], ("error: --sigma:", "positive", "-1", "0.25")),
         (["verify", "nowhere"], ("nowhere", "run folder", "nothing there", "a certification wrote")),
+        (["verify", __file__], ("must be JSON", "Give a certificate, or the folder of a run.")),
         (["info", "nowhere"], ("nowhere", "run folder", "nothing there", "a certification wrote")),
         (["export", "cohen", "nowhere"], ("nowhere", "run folder", "nothing there", "a certification wrote")),
         (["import", "cohen", "nowhere", "--sigma", "1", "--out", "run"], ("nowhere", "readable", "Check the path")),
         (["plan", "--sigma", "0"], ("error: --sigma:", "positive", "got 0", "0.25")),
         (["plan", "--sigma", "1", "--inputs", "0"], ("--inputs", "at least 1", "got 0", "how many")),
+        (
+            ["plan", "--sigma", "1", "--data", "x.npz"],
+            ("error: --model:", "--data is of use with a model", "got none", "Add --model, or leave --data out."),
+        ),
+        (
+            ["plan", "--sigma", "1", "--weights", "w.pt", "--device", "cpu"],
+            (
+                "--model",
+                "--weights, --device are of use with a model",
+                "leave --weights, --device out",
+            ),
+        ),
+        (
+            ["plan", "--sigma", "1", "--procedure", "fixed", "--radius", "half"],
+            ("error: --radius:", "must be a number", "got 'half'"),
+        ),
+        (
+            ["plan", "--sigma", "1", "--procedure", "anytime", "--radius", "-1"],
+            ("error: --radius:", "must be at least 0", "got -1"),
+        ),
+        (
+            ["attack", "nowhere", "--seed", "-1"],
+            ("--seed:", "must lie in [0, 4.29497e+09]", "got -1", "usual value is 1"),
+        ),
+        (
+            ["attack", "nowhere", "--limit", "9" * 20],
+            ("--limit:", "must lie in [1,", "got 99999999999999999999", "Leave it out"),
+        ),
         (["plan", "--sigma", "1", "--alpha", "7"], ("error: --alpha:", "between 0 and 1", "got 7", "0.001")),
         (
             ["plan", "--sigma", "1", "--procedure", "staged"],

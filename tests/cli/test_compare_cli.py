@@ -98,6 +98,7 @@ def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
     [
         (["two", "--best"], "--best: needs several runs"),
         (["two", "--by", "renyi", "--mechanism", "renyi", "one-sided"], "--by: excludes --mechanism"),
+        (["two", "--by", "renyi"], "--by: needs several runs; got one run. Use --mechanism within a run."),
         (["two", "--mechanism", "renyi", "cohen"], "must be one of neyman-pearson"),
         (["two", "--gains", "ten"], "must be numbers separated by commas"),
         (["two", "--lane", "other"], "must be one of main; got 'other'"),

@@ -245,6 +245,22 @@ def test_plan_warns_of_what_cannot_be_reached(call: Call) -> None:
         assert "warning" not in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("procedure", "remedy"),
+    [("fixed", "Raise --n or --sigma"), ("staged", "Raise the draws or --sigma"), ("predict", "Choose another --proc")],
+)
+def test_plan_names_what_the_procedure_has(call: Call, procedure: str, remedy: str) -> None:
+    assert remedy in call("plan", "--sigma", 0.25, "--radius", 8, "--procedure", procedure).stderr
+
+
+def test_plan_shows_no_radius_that_is_out_of_reach(call: Call) -> None:
+    words = ["plan", "--sigma", 0.25, "--procedure", "fixed", "--n"]
+    for n in (1000, 2000, 3000, 5000):
+        shown = re.search(r"largest radius +([\d.]+)", call(*words, n).stdout)
+        assert shown
+        assert "out of reach" not in call(*words, n, "--radius", shown[1]).stderr
+
+
 def test_plan_measures_the_model(call: Call) -> None:
     answer = document(call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7, "--json"))
     assert answer["most_seconds"] == pytest.approx(110_100 * 7 / answer["forwards_per_second"])

@@ -122,3 +122,25 @@ def test_without_the_extra_the_remedy_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("ringfence.report.import_module", missing)
     message = simplex("map", "--out", tmp_path / "m.png", code=2).stderr
     assert 'pip install "ringfence[report]"' in message
+
+
+def test_radii_at_a_point_are_not_rounded_up() -> None:
+    shown = dict(line.split() for line in simplex("at", 0.9, 0.1, "--sigma", 0.5).stdout.splitlines())
+    found = json.loads(simplex("at", 0.9, 0.1, "--sigma", 0.5, "--json").stdout)["radii"]
+    assert len(shown) == len(found) == 5
+    for name, radius in found.items():
+        assert radius - 1e-6 < float(shown[name.replace("_", "-")]) <= radius
+
+
+def test_a_run_of_other_noise_has_no_place_on_the_map(tmp_path: Path) -> None:
+    certify = ["certify", "--sigma", "0.5", "--noise", "laplace", "--n", "100", "--limit", "2", "--quiet", "--out"]
+    assert CliRunner().invoke(app, [*certify, str(tmp_path / "run")]).exit_code == 0
+    said = simplex("scatter", tmp_path / "run", "--out", tmp_path / "x.png", code=2).output
+    assert "must be of gaussian noise, as the map is; got laplace noise. Use ringfence compare" in " ".join(
+        said.split()
+    )
+
+
+def test_the_page_does_not_replace_the_picture(tmp_path: Path) -> None:
+    said = simplex("map", "--out", tmp_path / "x.svg", "--page", tmp_path / "." / "x.svg", code=2).output
+    assert "--page: must be another file than the picture" in said

@@ -166,6 +166,10 @@ def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tin
     )
     told = " ".join(call("verify", tmp_path / "net", code=2).output.split())
     assert "must be a run's settings; got those of a training. Name a folder that ringfence certify" in told
+    before = (tmp_path / "net" / "config.json").read_bytes()
+    told = " ".join(call("certify", "--sigma", 0.5, "--limit", 1, "--out", tmp_path / "net", code=2).output.split())
+    assert "must be a run or an empty folder; got a config.json that is no run's: those of a training" in told
+    assert (tmp_path / "net" / "config.json").read_bytes() == before
 
 
 def test_a_selector_is_trained_and_used(call: Call, tiny: list[str], tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ def test_bad_label_tables(tmp_path: Path, table: str, message: str) -> None:
         load_dataset(str(tmp_path))
 
 
+def test_arrays_are_not_resized_and_nobody_believes_they_are() -> None:
+    with pytest.raises(ArgumentError, match=r"size: .*arrays stay as they are; got 14 for .*resized\(MODEL, size=14\)"):
+        load_dataset("default", size=14)
+    assert load_dataset("default", size=28, limit=1).shape == (1, 28, 28)
+
+
 def test_size_resizes_the_shorter_side_and_crops_the_centre(tmp_path: Path) -> None:
     pixels = np.zeros((4, 12), np.uint8)
     pixels[:, 4:8] = 255

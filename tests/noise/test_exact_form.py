@@ -145,10 +145,38 @@ def test_inputs_off_the_lattice_are_refused() -> None:
     assert len(records(Buckets(), [on, off], rf.Gaussian(0.25))) == 2
 
 
+def normalised(x: Tensor, mean: float, std: float) -> Tensor:
+    """There and back, as torchvision's Normalize and its inverse."""
+    return ((x - mean) / std - (-mean / std)) / (1 / std)
+
+
 def test_images_are_on_the_lattice_however_they_were_divided() -> None:
     steps = torch.arange(256.0)
-    for x in (steps / 255, steps * (1 / 255), (steps.double() / 255).float()):
-        assert torch.equal(onto_lattice("x", x, 255), steps * (1 / 255))
+    x = steps / 255
+    ways = [x, steps * (1 / 255), (steps.double() / 255).float(), steps.double() / 255, x * 255 / 255]
+    ways += [((x * 2 - 1) + 1) / 2, (steps / 127.5 - 1 + 1) / 2, 0.299 * x + 0.587 * x + 0.114 * x]
+    ways += [normalised(x, *both) for both in ((0.485, 0.229), (0.456, 0.224), (0.406, 0.225), (0.1307, 0.3081))]
+    ways += [torch.tensor([round(one, 6) for one in (steps.double() / 255).tolist()])]  # as text
+    for way in ways:
+        assert torch.equal(onto_lattice("x", way, 255), x.mul(255).round() * (1 / 255))
+
+
+@pytest.mark.parametrize("lattice", [7, 255])
+@pytest.mark.parametrize("away", [-1e-6, 1e-6])
+def test_an_input_nearly_on_the_lattice_is_another_input(lattice: int, away: float) -> None:
+    """In 3 x 224 x 224 coordinates a millionth each is 4e-4 in l2: a radius about the image beside it says less."""
+    nearly = torch.arange(lattice + 1.0, dtype=torch.float64) / lattice + away
+    remedy = rf"Round what should lie on it yourself: \(x \* {lattice}\).round\(\) / {lattice}"
+    with pytest.raises(DataError, match=f"got {lattice + 1} of {lattice + 1} values off it.*{remedy}"):
+        onto_lattice("x", nearly, lattice)
+    rounded = (nearly.float() * lattice).round() / lattice
+    assert torch.equal(onto_lattice("x", rounded, lattice), torch.arange(lattice + 1.0) * (1 / lattice))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_has_no_8_bit_images(kind: torch.dtype) -> None:
+    with pytest.raises(DataError, match="on the lattice of step 1/255"):
+        onto_lattice("x", (torch.arange(256.0) / 255).to(kind), 255)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e6])

@@ -70,7 +70,13 @@ def test_a_remedy_names_no_option_that_the_command_does_not_have(
     [
         (["--host", "0.0.0.0"], "needs bearer tokens"),
         (["--limit", "nothing=1"], "must be one of least_alpha"),
-        (["--limit", "seconds=-1"], "seconds"),
+        (["--limit", "seconds=-1"], "--limit seconds: must be positive and finite; got -1"),
+        (["--limit", "seconds=abc"], "--limit seconds: must be a number; got 'abc'"),
+        (["--limit", "seconds=a", "--limit", "draws=b"], "- --limit draws: must be a whole number; got 'b'"),
+        (["--limit", "draws"], "--limit draws: must be a whole number; got ''"),
+        (["--limit", "alpha=0.9"], "--limit alpha: must lie between --limit least_alpha and --limit most_alpha"),
+        (["--limit", "usual_seconds=60"], "Raise --limit seconds."),
+        (["--limit", "seconds=5", "--limit", "seconds=6"], "--limit seconds: takes one value; got 5.0 and 6"),
         (["--key", "job.yaml"], "Ed25519"),
         (["job.yaml"], "names of their own"),
         (["runs/misspelt"], "runs/misspelt: must be a run folder or a job file; got nothing there"),
@@ -474,6 +480,9 @@ def test_keys_certificates_and_seals(tmp_path: Path, monkeypatch: pytest.MonkeyP
         f"c.json: in order, signed by key {key.id}, the one you named\n",
     )
     assert "nobody vouched for" in run("verify", "c.json")[1]
+    Path("run").mkdir()
+    code, said = run("verify", "c.json", "run", "--image", "x.npy")
+    assert (code, "--image: is what a certificate is about, and no run; got run, a folder" in said) == (2, True)
     code, said = run("verify", "c.json", "--key", "other.pub")
     assert code == 1
     assert "not by" in said

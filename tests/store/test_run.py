@@ -52,6 +52,19 @@ def test_a_changed_config_is_refused_by_key_and_value(config: RunConfig, make_re
     assert RunFolder.open(tmp_path).config == config
 
 
+@pytest.mark.parametrize(
+    "content", ['{"arch": "lenet", "plan": {"epochs": 1}}', '{"model_type": "vit", "num_labels": 10}', "[]", "not JSON"]
+)
+def test_the_config_of_a_training_or_a_model_is_never_replaced(config: RunConfig, tmp_path: Path, content: str) -> None:
+    """Their folders have a config.json, too, and nothing else that a run would know them by."""
+    (tmp_path / "config.json").write_text(content)
+    (tmp_path / "model.safetensors").write_text("weights")
+    with pytest.raises(StoreError, match=r"run or an empty folder; got a config.json that is no run's.*another `out`"):
+        RunFolder.create_or_resume(tmp_path, config)
+    assert (tmp_path / "config.json").read_text() == content
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_a_folder_with_other_things_is_refused_and_left_alone(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(StoreError, match=r"run or an empty folder.*thesis\.txt"):

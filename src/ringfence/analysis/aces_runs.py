@@ -16,6 +16,7 @@ from ringfence.procedures import AcesPredict, AcesProcedure, Given, Predict
 from ringfence.procedures.aces import Components, proved
 from ringfence.procedures.replay import Replayed, decided_again, facts_of, natural_answers, tally_of
 from ringfence.record import Record
+from ringfence.settings import SMALLEST_SHARE
 from ringfence.store import RunFolder
 from ringfence.store.claims import given_in, procedure_in, procedure_of
 from ringfence.store.logs import Component, read_component, selection_logs
@@ -64,7 +65,7 @@ class AcesRun:
     def certification(self) -> Component:
         """The certification network alone, at half of alpha."""
         apart, tally, given = self._apart(self.first), _last(self.first), self._given(self.first)
-        plain = Predict(self._test.alpha / 2, n=int(tally.draws[0]))
+        plain = Predict(self._half, n=int(tally.draws[0]))
         natural = plain.conclude(plain.update(plain.start(len(self.first), given), tally, given), given)
         bounds = (apart.chosen, apart.chosen_bound)
         return self._component("certification", self.first, *bounds, natural.prediction)
@@ -119,7 +120,7 @@ class AcesRun:
         self, what: str, records: Sequence[Record], chosen: IntArray, lower: FloatArray, natural: IntArray
     ) -> Component:
         answer, radius = proved(chosen, lower, self._given(records))
-        source, half, rows = f"{self.run.path} ({what})", self._test.alpha / 2, columns_of(records)
+        source, half, rows = f"{self.run.path} ({what})", self._half, columns_of(records)
         columns = (rows.input_id, answer, radius, natural, rows.label)
         return Component(source, *columns, alpha=half, sound=bool(rows.sound.all()), **_told(self.run))
 
@@ -128,6 +129,15 @@ class AcesRun:
 
     def _given(self, records: Sequence[Record]) -> Given:
         return replace(given_in(self.run.config), facts=facts_of(records))
+
+    @property
+    def _half(self) -> float:
+        """The alpha of a component."""
+        if self._test.alpha < 2 * SMALLEST_SHARE:
+            rule = f"components have half of alpha each, at least {SMALLEST_SHARE:g}"
+            remedy = "Certify with a larger alpha; ringfence aces frontier takes this run as it is."
+            raise StoreError(self.run.path, rule, f"a run with alpha {self._test.alpha:g}", remedy)
+        return self._test.alpha / 2
 
     @property
     def _test(self) -> AcesProcedure:
@@ -184,6 +194,9 @@ def baseline(run: RunFolder, radii: Sequence[float], core: Component) -> ThetaMe
         rule, remedy = "a baseline has radii from a fixed number of draws", "Certify with the procedure fixed."
         raise StoreError(run.path, rule, f"a run of {run.config.procedure.name}", remedy)
     same_inputs(core, part)
+    if part.norm != core.norm:
+        rule, remedy = f"must have radii in {core.norm}, as {core.source}", "Certify both alike."
+        raise StoreError(run.path, rule, part.norm, remedy)
     everything = np.ones(len(part.idx), np.int64)
     endless = np.full(len(part.idx), np.inf)
     label = part.label if part.label is not None else np.full(len(part.idx), ABSTAIN)

@@ -45,7 +45,7 @@ class RunBounds:
         if target is not None:
             rule = "must have bounds from which radii follow"
             remedy = "Use ringfence metrics for it, or certify with the procedure two-sided or multinomial."
-            raise StoreError(path, rule, f"a run that only tried to prove the radius {target:g}", remedy)
+            raise StoreError(path, rule, f"a run that only tried to prove the radius {target:g} in {run.norm}", remedy)
         test = procedure_of(run.config)
         if test is not None and not test.claims_radius:
             rule, remedy = "must claim radii to be compared", "Use ringfence metrics for it."

@@ -271,6 +271,8 @@ def comparisons(
         raise ArgumentError("gains", "must be finite", list(gains), "Give percentages such as 0,10,25.")
     if mechanisms and by:
         raise ArgumentError("by", "excludes `mechanism`", by, "Use `mechanism` within runs, `by` across them.")
+    if by and len(runs) == 1:
+        raise ArgumentError("by", "needs several runs", "one run", "Use `mechanism` within a run.")
     if mechanisms:
         first, second = (mechanism(name) for name in mechanisms)
         pairs = [(Radii.of(run, first), Radii.of(run, second)) for run in runs]

@@ -81,7 +81,7 @@ def run_attack(
     lane = one_lane(run.config.classifier.names, job.lane)
     named: Any = chosen_attack(job, run).name
     job = replace(job, attack=named)
-    tried = max(test.targets, default=math.inf)  # the run says nothing about larger radii
+    tried = max(test.targets, default=math.inf) if test.claims_radius else 0.0  # nothing is said about larger radii
     wrong = Collected()
     with wrong:
         model = load_attacked(job, run)

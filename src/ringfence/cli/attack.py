@@ -13,6 +13,7 @@ from ringfence.cli.console import aside, friendly, print_json, ready, results, s
 from ringfence.cli.derived import DerivedCommand, field_option
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import percent, table
+from ringfence.errors import ArgumentError
 from ringfence.rounding import written
 from ringfence.settings import settings_of
 
@@ -60,15 +61,17 @@ def attack_command(
             given = {**given, "model": _tree(run, members, vote), "weights": None}
         given["trust"] = "model" in given or given.get("trust", False)
         job = together(lambda: AttackJob(run=run, **given), lambda: RunFolder.open(run))
+        if out is not None and out.is_file():  # told now, not after the attack
+            raise ArgumentError("out", "must be a folder", f"{out}, a file", "Name another place.")
         ready(job)
         found, points = run_attack(job, aside)
-        if out is not None:
-            write_attack(found, points, out)
         if as_json:
             print_json(found.to_dict())
         else:
             _print(found)
             _tell(found)
+        if out is not None:  # last: where it cannot be written, it is at least seen
+            write_attack(found, points, out)
     if found.broken:
         raise typer.Exit(1)
 

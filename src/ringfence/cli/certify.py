@@ -205,6 +205,7 @@ def run_or_save(
     """Write the job as a file, or certify into its folder and print the result."""
     from ringfence.loggers import loggers_named
 
+    watched = loggers_named(log or ())
     if given.save is not None:
         job.save(given.save)
         aside(f"written: {given.save}; certify it with: ringfence certify {given.save}")
@@ -218,7 +219,7 @@ def run_or_save(
         told = f"{value.classifier} with the procedure {value.procedure.name}"
         raise ArgumentError("strict", rule, told, "Use the sound form, or no --strict.")
     ready(job)
-    with loggers_named(log or ()) as loggers:
+    with watched as loggers:
         run = certify_folder(job, job.out, unlocked, loggers)
     print_run(job.certification.in_form(run.config.noise.lattice), run, given.as_json)
     show_answers(run, given.csv, given.as_json)

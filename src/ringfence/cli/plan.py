@@ -12,6 +12,7 @@ from ringfence.cli.console import friendly, print_json, remark, say_facts
 from ringfence.cli.derived import given_settings
 from ringfence.cli.progress import show_waiting
 from ringfence.errors import ArgumentError
+from ringfence.rounding import rounded_down, written_down
 
 if TYPE_CHECKING:
     from ringfence.mechanisms import Mechanism
@@ -25,9 +26,9 @@ def plan_command(
     noise: o.NoiseName = None,
     inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
-    data: o.Data[str] = "default",
+    data: o.Data[str | None] = None,
     weights: o.Weights = None,
-    device: o.Device[str] = "auto",
+    device: o.Device[str | None] = None,
     as_json: o.Json = False,
 ) -> None:
     """Draws, time and the largest reachable radius; warns if n and alpha cannot prove the radius at all."""
@@ -36,20 +37,27 @@ def plan_command(
         from ringfence.models import load_model, procedure_for
         from ringfence.models.grammar import as_tree
         from ringfence.noise import noise_with
-        from ringfence.procedures import Given, foreseen, usual_name
+        from ringfence.procedures import Given, declared, foreseen, usual_name
         from ringfence.procedures import procedure as build
 
         if inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
+        only = {"--data": data, "--weights": weights, "--device": device}
+        if model is None and (said := [one for one, value in only.items() if value is not None]):
+            rule = f"{', '.join(said)} {'is' if len(said) == 1 else 'are'} of use with a model, whose rate is measured"
+            raise ArgumentError("--model", rule, "none", f"Add --model, or leave {', '.join(said)} out.")
         settings, name, bound = given_settings(ctx), ctx.obj["procedure"], 1.0
         rate: dict[str, Any] = {}
         drawn, radius = noise_with(noise or "gaussian", sigma), settings["radius"]
+        if radius is not None:  # most procedures do not take one, and would not look at it
+            radius = next(one for one in declared("sequential") if one.name == "radius").check(radius)
         mechanism = mechanisms_named(ctx.obj["mechanism"], drawn.law.family)[0]
         if model is not None:
             name, implied = procedure_for(as_tree(model), name or usual_name(settings))
             settings |= implied
             with show_waiting("measuring the model"):
-                bound, rate = _measured(load_model(model, weights=weights, sigma=sigma), data, drawn, mechanism, device)
+                loaded, place = load_model(model, weights=weights, sigma=sigma), device or "auto"
+                bound, rate = _measured(loaded, data or "default", drawn, mechanism, place)
         test = build(name, settings, unless_known=("radius",))
         answer = foreseen(test, Given(2, drawn.law, mechanism, bound), radius) | rate
         if rate:
@@ -59,10 +67,10 @@ def plan_command(
     else:
         _print(answer, inputs)
     if not answer["reachable"]:
-        remark(
-            f"warning: even if all draws agree, {test.name} proves at most {answer['largest_radius']:.4g}; "
-            f"the radius {radius:g} is out of reach. Raise --n or --sigma, or ask for less."
-        )
+        draws = "--n" if any(one.name == "n" for one in declared(test.name)) else "the draws"
+        remedy = f"Raise {draws} or --sigma, or ask for less." if test.claims_radius else "Choose another --procedure."
+        most = f"even if all draws agree, {test.name} proves at most {rounded_down(answer['largest_radius'], 4):g}"
+        remark(f"warning: {most}; the radius {radius:g} is out of reach. {remedy}")
 
 
 def _measured(
@@ -81,7 +89,7 @@ def _measured(
 
 
 def _print(answer: dict[str, Any], inputs: int) -> None:
-    told = {"procedure": answer["procedure"], "largest radius": f"{answer['largest_radius']:.4f}"}
+    told = {"procedure": answer["procedure"], "largest radius": written_down(answer["largest_radius"], 4)}
     told["draws per input"] = f"at most {answer['most_draws']:,}"
     for p, draws in answer.get("expected_draws_at_p", {}).items():
         mark = "  (needed)" if f"{answer['p_needed']:.4g}" == p else ""

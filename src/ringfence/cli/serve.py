@@ -164,17 +164,26 @@ def name_and_path(spec: str) -> tuple[str, Path]:
 
 def limits_of(told: list[str]) -> Any:
     """Limits with those that were named."""
-    from ringfence.errors import ArgumentError
+    from ringfence.errors import ArgumentError, Collected, renamed
     from ringfence.serve.limits import Limits
     from ringfence.settings import settings_of
 
-    known, given = settings_of(Limits), {}
+    known, given = settings_of(Limits), dict[str, Any]()
     for one in told:
         name, _, value = one.partition("=")
         if name not in known:
             raise ArgumentError("--limit", f"must be one of {', '.join(known)}", repr(name), "Write NAME=VALUE.")
+        if name in given:
+            raise ArgumentError(f"--limit {name}", "takes one value", f"{given[name]} and {value}", "Leave one out.")
         given[name] = known[name].parse(value)
-    return Limits(**given)
+    wrong, names = Collected(), {name: f"--limit {name}" for name in known}
+    limits = wrong.ask(lambda: Limits(**given))
+    wrong.problems = [
+        ArgumentError(names[one.argument], renamed(one.rule, names), one.received, renamed(one.remedy, names))
+        for one in wrong.problems
+    ]
+    wrong.tell()
+    return limits
 
 
 def keygen_command(

@@ -11,7 +11,9 @@ import typer
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say, say_facts
 from ringfence.cli.help import HelpfulCommand
+from ringfence.errors import ArgumentError, StoreError
 from ringfence.progress import followed
+from ringfence.rounding import written_down
 
 if TYPE_CHECKING:
     from ringfence.analysis.simplex import SimplexMap, SimplexPoints
@@ -40,9 +42,8 @@ def map_command(
     """Draw the ratio or difference of two mechanisms, or sets of them, over the simplex."""
     with friendly():
         from ringfence.analysis.simplex import simplex_map
-        from ringfence.report.rendering import check_picture
 
-        check_picture(out)
+        _check_files(out, page)
         found = simplex_map(left, right, statistic, sigma, step)  # type: ignore[arg-type]
         _draw(found, None, out, page)
         facts = found.summary()
@@ -69,10 +70,12 @@ def scatter_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.simplex import simplex_map, simplex_points
-        from ringfence.report.rendering import check_picture
 
-        check_picture(out)
+        _check_files(out, page)
         bounds = RunBounds.load(run, lane)
+        if (family := bounds.config.noise.family) != "gaussian":
+            rule, remedy = "must be of gaussian noise, as the map is", "Use ringfence compare for it."
+            raise StoreError(run, rule, f"{family} noise", remedy)
         points = simplex_points(bounds, left, right)
         found = simplex_map(left, right, statistic, bounds.sigma, step)  # type: ignore[arg-type]
         _draw(found, points, out, page)
@@ -104,7 +107,16 @@ def at_command(
             finite = {one.name: radius if radius < float("inf") else None for one, radius in radii.items()}
             print_json({"p_a": p_a, "p_b": p_b, "sigma": sigma, "radii": finite})
             return
-        say_facts({one.spelled: f"{radius:.6f}" for one, radius in sorted(radii.items(), key=lambda pair: -pair[1])})
+        ordered = sorted(radii.items(), key=lambda pair: -pair[1])
+        say_facts({one.spelled: written_down(radius, 6) for one, radius in ordered})
+
+
+def _check_files(out: Path, page: Path | None) -> None:
+    from ringfence.report.rendering import check_picture
+
+    check_picture(out)
+    if page is not None and page.resolve() == out.resolve():
+        raise ArgumentError("page", "must be another file than the picture", page, "Name it e.g. simplex.html.")
 
 
 def _draw(found: SimplexMap, points: SimplexPoints | None, out: Path, page: Path | None) -> None:

@@ -18,6 +18,7 @@ from ringfence.cli.progress import show_progress, show_training, show_waiting
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from ringfence.loggers import Logger
     from ringfence.training.job import TrainingJob
     from ringfence.training.run import TrainingRun
 
@@ -77,12 +78,10 @@ def train_command(
         with show_waiting("loading libraries"):
             from ringfence.data import load_dataset
             from ringfence.loggers import loggers_named
-            from ringfence.progress import all_of
             from ringfence.training.options import described_job, objective_options
             from ringfence.training.run import TrainingRun
-            from ringfence.training.side_by_side import run_training
 
-        fields = dict(context.obj)
+        watched, fields = loggers_named(log or ()), dict(context.obj)
         settings = {name: fields.pop(name) for name in objective_options()} | _pairs(setting or [])
         given = {"data": data, "members": members, "arch": arch, **fields}
         given |= {name: tuple(numbers(text, f"--{name}")) for name, text in (("mean", mean), ("std", std)) if text}
@@ -90,9 +89,9 @@ def train_command(
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
         run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
-        count_labels(run)
-        with loggers_named(log or ()) as loggers, show_training(run, parallel) as report:
-            files = run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
+        with watched as loggers:  # before labels are counted, which may take hours
+            count_labels(run)
+            files = _trained(run, parallel, loggers, where)
         if export is not None:
             from ringfence.store.atomic import write_atomically
 
@@ -104,6 +103,15 @@ def train_command(
             say(str(one))
         if not is_quiet():
             _tell_use(job, files, out.name)
+
+
+def _trained(run: TrainingRun, parallel: int, loggers: Sequence[Logger], where: o.EngineOptions) -> list[Path]:
+    """The files of the weights."""
+    from ringfence.progress import all_of
+    from ringfence.training.side_by_side import run_training
+
+    with show_training(run, parallel) as report:
+        return run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
 
 
 def _tell_use(job: TrainingJob, files: Sequence[Path], name: str) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from ringfence.cli import options as o
 from ringfence.cli.console import friendly, print_json, remark, say
+from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
     from ringfence.contradictions import Disagreement
@@ -30,6 +31,9 @@ def verify_command(
 ) -> None:
     """Check every file and recompute every claim from the stored counts; exit code 1 if anything disagrees."""
     with friendly():
+        if image is not None and (other := next((path for path in runs if path.is_dir()), None)):
+            remedy = "Leave it out; ringfence info tells a run's inputs."
+            raise ArgumentError("image", "is what a certificate is about, and no run", f"{other}, a folder", remedy)
         answers = [_certificate(path, image, key) if path.is_file() else _verified(path, partial, key) for path in runs]
         if as_json:
             print_json({"runs": answers})

@@ -49,6 +49,12 @@ def load_dataset(
         if range is not None:  # it is about to be mapped to [0, 1]
             warnings.simplefilter("ignore", InputRangeWarning)
         whole = _whole(spec, root, split, size, channels)
+    if size is not None and tuple(whole.shape[-2:]) != (size, size):
+        rule, received = (
+            "resizes image files alone: arrays stay as they are",
+            f"{size} for inputs of {tuple(whole.shape)}",
+        )
+        raise ArgumentError("size", rule, received, f"Leave it out, or write resized(MODEL, size={size}).")
     chosen = whole.every(skip, limit, first).within(range, channels)
     classes = num_classes if num_classes is not None else chosen.num_classes
     if classes is not None:

@@ -28,8 +28,12 @@ FARTHEST: Final = 1 << 20
 """Steps that an input may lie from 0: with noise of at most 2^20 steps on top every sum is exact, and float32's three
 roundings on the way to input units and back, of 2^-24 each, never lead to another step."""
 
+WRITTEN: Final = 5e-7
+"""By how much six decimals miss a number: four times what scaling or normalising images and back, in float32, leaves.
+What is farther from a lattice point, by more than this and float32's own rounding, is not it."""
+
 STILL: Final = 1e-3
-"""Steps by which float32's own rounding moves a lattice point at most; what moves farther was off the lattice."""
+"""Steps that this may be, where steps are small."""
 
 IN_FLOATS: Final = "float noise: `noise_form` float (in Python: rf.Gaussian(sigma, form='float'))"
 """What to do where inputs are on no lattice."""
@@ -182,7 +186,7 @@ def in_steps(x: Tensor, lattice: int) -> Tensor:
 
 
 def onto_lattice(name: str, x: Tensor, lattice: int) -> Tensor:
-    """x, as the network would see it without noise; refused where it is no lattice point, up to float32's rounding.
+    """x, as the network would see it without noise; refused where it is no lattice point, up to how those are written.
 
     A certificate about a point nearby would be none about x.
     """
@@ -192,12 +196,15 @@ def onto_lattice(name: str, x: Tensor, lattice: int) -> Tensor:
         received = f"values from {float(x.min()):g} to {float(x.max()):g}"
         raise DataError(name, rule, received, f"Scale the inputs to [0, 1], or use {IN_FLOATS}.")
     off = (x.double() * lattice - steps).abs()
-    outside = off > STILL + 2.0**-23 * steps.abs()
+    outside = off > min(STILL, WRITTEN * lattice) + 2.0**-23 * steps.abs()
     if bool(outside.any()):
         rule = f"exact noise needs inputs on the lattice of step 1/{lattice}"
         worst = float(x.flatten()[int(off.argmax())])
         received = f"{int(outside.sum())} of {x.numel()} values off it, such as {worst:.9g}"
-        raise DataError(name, rule, received, f"Give 8-bit images or another `lattice`, or use {IN_FLOATS}.")
+        remedy = (
+            f"Round what should lie on it yourself: (x * {lattice}).round() / {lattice}; or give 8-bit images, another"
+        )
+        raise DataError(name, rule, received, f"{remedy} `lattice`, or use {IN_FLOATS}.")
     return steps * (1 / lattice)
 
 

@@ -151,12 +151,13 @@ def signature_wrong(content: Mapping[str, Any], kind: str, trusted: bytes | None
 
 def read_document(path: Path) -> dict[str, Any]:
     """The JSON object in a file; with an entry twice, another reader might see the one that nobody signed."""
+    remedy = "Seal the run again." if path.name == SEAL else "Give a certificate, or the folder of a run."
     try:
         found = json.loads(read_file(path), object_pairs_hook=_each_once)
     except (ValueError, RecursionError) as error:
-        raise StoreError(path, "must be JSON", error, "Give a certificate.") from error
+        raise StoreError(path, "must be JSON", error, remedy) from error
     if not isinstance(found, dict):
-        raise StoreError(path, "must be a JSON object", type(found).__name__, "Give a certificate.")
+        raise StoreError(path, "must be a JSON object", type(found).__name__, remedy)
     return found
 
 

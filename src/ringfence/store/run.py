@@ -66,6 +66,7 @@ class RunFolder(Folder):
         if os.path.exists(path / CONFIG):
             empty = not any((path / "parts").glob("*"))
             if empty and not (path / MANIFEST).exists():
+                cls._refuse_strange(path)
                 return None
             run = cls.open(path)
             if run.v1_digest:
@@ -87,6 +88,17 @@ class RunFolder(Folder):
             found = f"{len(strangers)} entries, among them {min(strangers)}"
             raise StoreError(f"out {path}", "must be a run or an empty folder", found, "Choose another `out`.")
         return None
+
+    @staticmethod
+    def _refuse_strange(path: Path) -> None:
+        """Trainings and models have a config.json, too, which a run would replace."""
+        file = path / CONFIG
+        try:
+            content = read_json(file)
+            read_config(file, content, upgrade if schema_of(file, content) == 1 else lambda same: same)
+        except StoreError as error:
+            rule, received = "must be a run or an empty folder", f"a {CONFIG} that is no run's: {error.received}"
+            raise StoreError(f"out {path}", rule, received, "Choose another `out`.") from error
 
     def check_unchanged(self) -> None:
         """Refuse to write under settings that config.json no longer holds; its writer asks once it holds the lock."""
