@@ -30,7 +30,7 @@ from ringfence.procedures import procedure as named_procedure
 from ringfence.sampling import pick_device
 from ringfence.stats.noise_law import FLOAT
 from ringfence.store import SCHEMA_VERSION, RunConfig
-from ringfence.store.atomic import write_atomically
+from ringfence.store.atomic import write_output
 from ringfence.store.config import ClassifierConfig, DataConfig
 from ringfence.work import Execution, engine_named, engine_written
 
@@ -126,7 +126,7 @@ class Job:
 
         told = json.loads(json.dumps(self.written()))
         text = json.dumps(told, indent=2) + "\n" if path.suffix == ".json" else yaml.safe_dump(told, sort_keys=False)
-        write_atomically(path, text.encode())
+        write_output(path, text.encode())
 
 
 def read_job(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from configs import altered
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import InputInfo, RecordWriter, RunConfig, RunFolder, StoreWarning
+from ringfence.store.atomic import write_output
 from ringfence.store.folder import Answers
 from ringfence.store.guarded import Guarded
 from ringfence.store.manifest import FILES, Entry, Manifest, digest_of
@@ -250,3 +251,14 @@ def test_a_new_part_never_takes_the_name_of_one_that_was_not_counted(
     assert run.append([make_record(4, lane) for lane in "ab"]).name == "part-000004.parquet"
     run.set_damaged_aside()
     assert run.done_ids() == {0, 1, 2, 4}
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json", "summary.json", "inputs.parquet"])
+def test_no_output_replaces_a_file_of_a_run(run: RunFolder, name: str) -> None:
+    """``export --out RUN/config.json`` made a folder that no command takes."""
+    with pytest.raises(StoreError, match="must be no file of a run"):
+        write_output(run.path / name, b"1")
+    assert told(run.path) == []
+    write_output(run.path / "report.html", b"1")
+    write_output(run.path / "report.html", b"2")
+    assert (run.path / "report.html").read_bytes() == b"2"

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ringfence.errors import cell, one_line
 from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder
-from ringfence.store.atomic import write_atomically, writing_errors
+from ringfence.store.atomic import write_output, writing_errors
 from ringfence.store.schema import RECORD_SCHEMA
 from ringfence.types import BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
 
@@ -112,7 +112,7 @@ def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
     if isinstance(target, str | Path):
         with writing_errors(Path(target)):
             Path(target).parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(Path(target), text.encode())
+        write_output(Path(target), text.encode())
     else:
         target.write(text)
 

@@ -56,7 +56,7 @@ def compare_command(
     with friendly():
         from ringfence.analysis.bounds import RunBounds
         from ringfence.analysis.compare import as_csv, comparisons, summarise
-        from ringfence.store.atomic import write_atomically
+        from ringfence.store.atomic import write_output
 
         shown = within.shown
         unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
@@ -68,7 +68,7 @@ def compare_command(
         found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
-            write_atomically(csv, as_csv(found).encode())
+            write_output(csv, as_csv(found).encode())
         if as_json:
             answer = {"runs": [asdict(one) for one in summaries], "comparisons": [one.row() for one in found]}
             print_json({"above": above, **_norm(shown, runs), **answer})

@@ -93,9 +93,9 @@ def train_command(
             count_labels(run)
             files = _trained(run, parallel, loggers, where)
         if export is not None:
-            from ringfence.store.atomic import write_atomically
+            from ringfence.store.atomic import write_output
 
-            write_atomically(export, files[0].read_bytes())
+            write_output(export, files[0].read_bytes())
         if as_json:
             print_json({"out": str(out), "weights": [str(one) for one in files], "settings": job.config()})
             return

@@ -119,8 +119,8 @@ def in_utf8(text: str) -> bytes:
 
 def write(out: Path, content: bytes) -> None:
     """Write a picture or a page into a folder that need not exist yet."""
-    from ringfence.store.atomic import write_atomically, writing_errors
+    from ringfence.store.atomic import write_output, writing_errors
 
     with writing_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, content)
+    write_output(out, content)

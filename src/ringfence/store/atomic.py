@@ -73,6 +73,17 @@ def write_atomically(path: Path, content: bytes) -> None:
         _sync_folder(path.parent)
 
 
+def write_output(path: Path, content: bytes) -> None:
+    """Write a file that somebody asked for; the files of a run, by which it is told, are refused."""
+    told = path.parent / "manifest.json"
+    with writing_errors(path):
+        listed = f'"{told.name}" {told.read_text("utf-8", "replace")}' if path.exists() and told.is_file() else ""
+    if f'"{path.name}"' in listed:
+        rule, remedy = "must be no file of a run, which it would replace", "Choose another name."
+        raise StoreError(path, rule, "one of those", remedy)
+    write_atomically(path, content)
+
+
 def _refuse_device(path: Path) -> None:
     """A device would be replaced by a file too: /dev/null, where root runs this, for the whole machine."""
     folder = path.parent.resolve()

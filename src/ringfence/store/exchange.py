@@ -22,6 +22,7 @@ from ringfence.store.atomic import (
     locked,
     read_file,
     write_atomically,
+    write_output,
     writing_errors,
 )
 from ringfence.store.config import ClassifierConfig, DataConfig, NoiseConfig, ProcedureConfig, RunConfig
@@ -124,7 +125,7 @@ def export_cohen(
     path = Path(target)
     if not proved and path.suffix != UNPROVED:
         path = path.with_name(path.name + UNPROVED)
-    write_atomically(path, text.encode())
+    write_output(path, text.encode())
     return path
 
 
