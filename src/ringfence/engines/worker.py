@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -13,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from ringfence.data import Input
 from ringfence.driver import Progress
@@ -20,7 +22,7 @@ from ringfence.errors import ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.philox import REFERENCES
 from ringfence.record import Record
-from ringfence.sampling import ForwardPlan, pick_device
+from ringfence.sampling import ForwardPlan, alike, answers_to, pick_device
 from ringfence.version import __version__
 from ringfence.work import Execution, Work
 
@@ -30,24 +32,40 @@ REPORT_SECONDS = 0.25
 HUNGRY_BELOW = 4
 """Inputs left here when more are asked for."""
 
+ASKED = 16
+"""Rows that a worker's network must answer as the driver's does."""
+
 
 @final
 @dataclass(frozen=True)
 class Parcel:
-    """Work as it travels: without inputs, and without the network where the other side can load it itself."""
+    """Work as it travels: without inputs, and without the network where the other side can load it itself.
+
+    rows, answers: what the driver's network says of them, as a worker's must. Of a network of the program weights are
+    sent and code is not: each side imports its own, as it does the libraries that any network is made of.
+    """
 
     work: Work
     folder: str
     versions: tuple[str, str]
+    rows: Tensor
+    answers: tuple[Tensor, ...]
 
     @classmethod
-    def of(cls, work: Work) -> Parcel:
-        """The driver's side: calls back into its process stay there."""
+    def of(cls, work: Work, first: Input) -> Parcel:
+        """The driver's side: calls back into its process stay there. first: an input, for its shape alone. Nothing of
+        the data is asked here, for an input may be one that kills whoever asks."""
         here = work.execution
         alone = Execution(here.device, here.batch, here.compile, here.autotune, here.draws, here.plan)
         module = torch.nn.Identity() if work.origin is not None else work.classifier
         sent = replace(work, classifier=module, inputs=(), execution=alone)
-        return cls(sent, str(Path.cwd()), (__version__, torch.__version__))
+        shape, chance = work.lift.at(first.x, first.id).shape, torch.Generator().manual_seed(0)
+        rows = torch.rand((ASKED, *shape), generator=chance, dtype=torch.float32)  # as pictures, and as their noise is
+        rows[1::2] = work.noise.law.scale * torch.randn(rows[1::2].shape, generator=chance, dtype=torch.float32)
+        answers: tuple[Tensor, ...] = ()
+        with suppress(Exception):  # whatever it raises at what is none of its inputs
+            answers = answers_to(rows, work.classifier, pick_device(here.device), work.lanes)
+        return cls(sent, str(Path.cwd()), (__version__, torch.__version__), rows, answers)
 
     def unpacked(self) -> Work:
         """The worker's side: the network is loaded here, and must be the one the driver has."""
@@ -58,7 +76,12 @@ class Parcel:
         if Path(self.folder).is_dir():
             os.chdir(self.folder)  # names of files are the driver's
         origin = self.work.origin
-        return self.work if origin is None else replace(self.work, classifier=origin.classifier())
+        work = self.work if origin is None else replace(self.work, classifier=origin.classifier())
+        device = pick_device(work.execution.device)
+        if self.answers and not alike(answers_to(self.rows, work.classifier, device, work.lanes), self.answers):
+            remedy = "Give all machines the same code and libraries; a file that was edited must be imported anew."
+            raise ModelError("classifier", "must be the driver's network", "one with other answers", remedy)
+        return work
 
 
 @final

@@ -1,6 +1,6 @@
 """Sampling: noisy forwards of many inputs in full batches, counted on the device."""
 
-from ringfence.sampling.as_given import check_rounding, remembered_answers
+from ringfence.sampling.as_given import alike, answers_to, check_rounding, remembered_answers
 from ringfence.sampling.classes import count_classes
 from ringfence.sampling.device_counts import Finished
 from ringfence.sampling.devices import in_front, one_thread, pick_device
@@ -24,6 +24,8 @@ __all__ = [
     "Sampler",
     "Selection",
     "Votes",
+    "alike",
+    "answers_to",
     "check_memory",
     "check_rounding",
     "check_seed",

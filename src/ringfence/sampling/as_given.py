@@ -1,7 +1,8 @@
 """As given: what is about to be certified says what its owner's network says, before anything was done to it.
 
 The forms of check.py are compared with each other. This compares with what came before all of them: a network that
-changed while it was measured, or when its numbers became float32, would agree with itself.
+changed while it was measured, or when its numbers became float32, would agree with itself. So would one of a worker
+elsewhere that is made of other code.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Aces, score
+from ringfence.classifiers import Aces, Classifier, score
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import tolerance
 from ringfence.sampling.check import ALONE, PLAIN_ROWS, TWICE, Draw, in_slices, not_of_one_row
+from ringfence.sampling.classes import count_classes
 from ringfence.sampling.devices import without_autocast
 from ringfence.sampling.forward import Forward, left_early, single
 from ringfence.sampling.plan import ForwardPlan, out_of_memory
-from ringfence.sampling.preparing import copied
+from ringfence.sampling.preparing import copied, on_device
 
 JUMPS = 1
 """Rows of a plain forward in which rounding may make a vote jump."""
+ROUNDED = 0.25
+"""Share of rows that another kind of device may round so that they are off."""
 
 
 @torch.inference_mode()
@@ -39,6 +43,27 @@ def remembered_answers(
             raise not_of_one_row(TWICE)
 
     return check
+
+
+@torch.inference_mode()
+def answers_to(rows: Tensor, classifier: nn.Module, device: torch.device, lanes: Sequence[str]) -> tuple[Tensor, ...]:
+    """What a classifier says of rows (n, *shape), called as it is in float32: scores (n, lanes, K) on the host, and
+    those of its core where it has one, which no noise reaches."""
+    module, rows = on_device(classifier, device), rows.to(device)
+    forward = Forward(module, ForwardPlan(len(rows)), device, count_classes(module, rows[0], device, lanes))
+    found = in_slices(forward, rows, len(rows))
+    if not (isinstance(module, Classifier) and module.tells_facts):
+        return (found,)
+    with without_autocast(device):
+        return found, module.clean_scores(rows).unsqueeze(1).float().cpu()
+
+
+def alike(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> bool:
+    """Whether such answers are those of one function, on two devices perhaps; one of other code differs in most."""
+    return all(
+        one.shape == other.shape and bool(tolerance(other).off(one, other).float().mean() <= ROUNDED)
+        for one, other in zip(found, wanted, strict=True)
+    )
 
 
 @torch.inference_mode()
