@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -158,6 +158,32 @@ def test_a_network_that_changes_while_it_is_measured_is_refused(number: int) -> 
     records = rf.certify(network, INPUTS, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=200), execution=measured)
     with pytest.raises(ClassifierError, match="it answers differently when asked twice"):
         next(iter(records))
+
+
+class KnownElsewhere(nn.Module):
+    """What it computes is written down beside it, where no copy is known."""
+
+    signs: ClassVar[dict[int, float]] = {}
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.signs[id(self)] = sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :2] * self.signs.get(id(self), 1.0)
+
+
+@pytest.mark.parametrize("around", [rf.SoftVote, lambda members: rf.KConsensus(members, 2)])
+def test_a_network_whose_copy_is_another_one_is_refused(around: Callable[[Sequence[nn.Module]], nn.Module]) -> None:
+    """Members are copied before they run, and all forms are compared with that copy."""
+    for sign in (1.0, -1.0):
+        network = around([KnownElsewhere(sign), KnownElsewhere(sign)]).eval()
+        records = rf.certify(network, INPUTS, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=200))
+        if sign > 0:
+            assert next(iter(records)).draws
+            continue
+        with pytest.raises(ClassifierError, match="must be the same function once it is copied; got a copy of it with"):
+            next(iter(records))
 
 
 def test_a_slow_drift_is_found() -> None:
