@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -163,14 +164,14 @@ def test_a_network_that_changes_while_it_is_measured_is_refused(number: int) -> 
 class KnownElsewhere(nn.Module):
     """What it computes is written down beside it, where no copy is known."""
 
-    signs: ClassVar[dict[int, float]] = {}
+    signs: ClassVar[WeakKeyDictionary[nn.Module, float]] = WeakKeyDictionary()
 
     def __init__(self, sign: float) -> None:
         super().__init__()
-        self.signs[id(self)] = sign
+        self.signs[self] = sign
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1)[:, :2] * self.signs.get(id(self), 1.0)
+        return x.flatten(1)[:, :2] * self.signs.get(self, 1.0)
 
 
 @pytest.mark.parametrize("around", [rf.SoftVote, lambda members: rf.KConsensus(members, 2)])
