@@ -30,7 +30,8 @@ TRIED = 64
 @final
 @dataclass(frozen=True)
 class Asked:
-    """A network behind the noise that says it is a run's. dataset: its inputs; None where those are not here."""
+    """A network behind the noise that says it is a run's. dataset: its inputs; None where those are not here, or where
+    an input might kill the process that asks about it, and another one is there to be killed."""
 
     module: nn.Module
     classes: int
@@ -41,12 +42,14 @@ class Asked:
     dataset: Dataset | None
     device: str
 
-    def begin(self, run: RunFolder) -> Answered:
-        """What it says, kept in the folder."""
+    def begin(self, run: RunFolder | None = None) -> Answered:
+        """What it says, kept in the folder if there is one."""
         first = self._first_readable()
-        ids, question = [one.id for one in first], self._question([*first, *[self._grey] * OF_EACH])
-        said = question.ask(self.module, pick_device(self.device), self.classes)
-        run.write_answers(Answers(inputs=[*ids, *[None] * OF_EACH], said=[list(lines) for lines in said]))
+        question = self._question([*first, *[self._grey] * OF_EACH])
+        said = question.ask(self.module, pick_device(self.device))
+        if run is not None:
+            ids = [*(one.id for one in first), *[None] * OF_EACH]
+            run.write_answers(Answers(inputs=ids, said=[list(lines) for lines in said]))
         return Answered(question, said)
 
     def check(self, run: RunFolder) -> Answered | None:
@@ -61,12 +64,12 @@ class Asked:
         places = [place for place, one in enumerate(known.inputs) if read[one] is not None]
         items = [read[one] or self._grey for one in known.inputs]  # others keep their noise
         answered = Answered(self._question(items).of(places), [tuple(known.said[place]) for place in places])
-        answered.check(self.module, pick_device(self.device), self.classes)
+        answered.check(self.module, pick_device(self.device))
         return answered
 
     def _question(self, items: Sequence[Input]) -> Question:
         lifted = [self.lift.at(one.x, one.id) for one in items]
-        return Question.about([one.x for one in items], lifted, self.noise, self.seed)
+        return Question.about([one.x for one in items], lifted, self.noise, self.seed, self.classes)
 
     def _first_readable(self) -> list[Input]:
         """The first inputs that can be read, again and again until there are enough."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -93,3 +97,85 @@ def test_a_bias_is_moved_only_where_nobody_sees_it(channels: int) -> None:
     found = fold_batch_norm(model, joined=True)
     assert type(found) is not Added
     torch.testing.assert_close(found(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class StraightThrough(torch.autograd.Function):
+    """The sign, with a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sign()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient
+
+
+def _straight_through(x: Tensor) -> Tensor:
+    found: Tensor = StraightThrough.apply(x)  # type: ignore[no-untyped-call]
+    return found
+
+
+def _as_tensor(x: Tensor) -> Tensor:
+    return torch.as_tensor(x)
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return 2 * x
+
+
+def _scripted(x: Tensor) -> Tensor:
+    found: Tensor = torch.jit.script(_doubled)(x)
+    return found
+
+
+def _checkpointed(x: Tensor) -> Tensor:
+    found: Tensor = torch.utils.checkpoint.checkpoint(torch.sin, x, use_reentrant=True)
+    return found
+
+
+def _gradient(x: Tensor) -> Tensor:
+    found: Tensor = torch.func.grad(lambda y: y.sin().sum())(x)
+    return found
+
+
+class Reads(nn.Module):
+    """Hands what a layer answers to something that is no operator of torch's."""
+
+    def __init__(self, by: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.stem, self.norm, self.by = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), by
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.by(self.norm(self.stem(x))).mean((2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("by", [_straight_through, _as_tensor, _scripted, _checkpointed, _gradient])
+def test_what_reads_a_batch_in_c_is_left_as_it_is(by: Callable[[Tensor], Tensor]) -> None:
+    """It took the tracer's stand-in for a tensor, and the process crashed."""
+    torch.manual_seed(0)
+    model, x = Reads(by).eval(), torch.randn(4, 3, 8, 8)
+    with torch.no_grad():
+        found = fold_batch_norm(model)
+        assert type(found) is Reads
+        torch.testing.assert_close(found(x), model(x))
+
+
+def test_a_stand_in_has_no_class_that_c_would_take_for_a_tensor() -> None:
+    """The same, told without a crash."""
+    seen: list[tuple[bool, bool]] = []
+
+    def noted(x: Tensor) -> Tensor:
+        seen.append((isinstance(x, Tensor), x.__class__ is Tensor))
+        return x
+
+    fold_batch_norm(Reads(noted).eval())
+    assert seen == [(True, False)]
+
+
+def test_isinstance_is_what_it_was_once_a_network_is_traced() -> None:
+    before = builtins.isinstance
+    fold_batch_norm(Optional().eval())
+    fold_batch_norm(Reads(_as_tensor).eval())
+    assert builtins.isinstance is before

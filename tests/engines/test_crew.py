@@ -35,6 +35,7 @@ from ringfence.work import Engine, Origin, Work
 COUNT = 60
 FAR = (17, 40)
 """Inputs that no noise brings near the others."""
+ORIGIN = Input(0, torch.zeros(3), None, "")
 
 
 def points() -> torch.Tensor:
@@ -133,8 +134,10 @@ def test_without_anyone_who_keeps_the_reason_it_ends_the_run() -> None:
 
 def test_a_broken_worker_is_found_out_and_named() -> None:
     class Broken(Buckets):
+        """When a run's whole batches come."""
+
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * torch.nan
+            return super().forward(x) * (torch.nan if len(x) > 1 else 1)
 
     remarks: list[str] = []
     engine = Threads(2, classifier=lambda worker, module: Broken() if worker == 1 else module)
@@ -142,10 +145,83 @@ def test_a_broken_worker_is_found_out_and_named() -> None:
     assert any("worker 1 is gone: it failed on inputs that others answered" in one for one in remarks)
 
 
+class Other(Buckets):
+    """The same weights by other code, as of a file that was edited, or of another version of a library."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).flip(1)
+
+
+def test_a_worker_whose_code_is_other_than_the_drivers_is_refused() -> None:
+    remarks: list[str] = []
+    engine = Threads(2, classifier=lambda worker, module: Other() if worker == 0 else module)
+    assert told(certified(engine, on_remark=remarks.append)) == alone()
+    assert any("worker 0 is gone: classifier: must say of the same noisy inputs what" in one for one in remarks)
+    with pytest.raises(ModelError, match=r"got other scores for 4 of 4, by a network with the same weights"):
+        certified(Threads(2, classifier=lambda worker, module: Other()))
+
+
+def test_a_core_whose_code_is_other_than_the_drivers_is_refused() -> None:
+    """No noise reaches it, and no score tells it."""
+
+    def another_core(worker: int, module: rf.Aces) -> rf.Aces:
+        return rf.Aces(module.certify, module.select, Other())
+
+    selector = rf.EntropySelector(0.5)
+    one = value(rf.Aces(Buckets(), selector, Buckets()), procedure=rf.AcesCertify(n0=20, n=200), lanes=("0.5",))
+    assert told(certified(Threads(1), one)) == alone(one)
+    with pytest.raises(ModelError, match="other scores for 4 of 4"):
+        certified(Threads(1, classifier=another_core), one)
+
+
+def test_the_driver_asks_its_network_about_no_input(tmp_path: Path) -> None:
+    """One that kills whoever asks about it may be the first of a session."""
+    seen, before = list[torch.Tensor](), list[torch.Tensor]()
+
+    class Notes(Buckets):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.clone())
+            return super().forward(x)
+
+    class Kept(Engine):
+        name = "kept"
+
+        def records(self, work: Work) -> Iterator[rf.Record]:
+            before.extend(seen)
+            seen.clear()
+            assert Parcel.of(work, replace(ORIGIN, x=torch.full((3,), 50.0))).work.answered is not None
+            return iter(())
+
+    certified(Kept(), value(Notes()))
+    assert seen
+    assert max(float(x.max()) for x in seen) < 5
+    far = [Input(0, torch.full((3,), 50.0), 1, "far", range_told=True)]
+    into = rf.Certification(Notes(), far, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=20, n=200))
+    started = into.start(tmp_path / "run", rf.Execution("cpu", engine=Kept(), check=False))
+    before.clear()
+    seen.clear()
+    with pytest.raises(StoreError, match="at least one record"), pytest.warns(StoreWarning, match="not whole"):
+        list(started.records())
+    assert before
+    assert max(float(x.max()) for x in before) < 5
+
+
+def test_a_network_that_raises_at_what_is_no_input_is_certified() -> None:
+    class Raises(Buckets):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if bool((x == 0.5).all()):
+                raise RuntimeError("no picture")
+            return super().forward(x)
+
+    assert told(certified(Threads(1), value(Raises()))) == alone()
+
+
 def test_a_model_that_raises_for_all_ends_soon() -> None:
     class Never(Buckets):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise RuntimeError("out of order")
+            if len(x) > 1:
+                raise RuntimeError("out of order")
+            return super().forward(x)
 
     failed: dict[int, str] = {}
     engine = Threads(2, classifier=lambda worker, module: Never())
@@ -230,8 +306,9 @@ def test_inputs_that_reach_a_worker_too_late_for_its_round_go_on() -> None:
         name = "late"
 
         def records(self, work: Work) -> Iterator[rf.Record]:
-            crew = Overtaken(lambda worker: Parcel.of(work), lambda: 1, lambda worker, reports: None)
-            return Manager(crew, iter(work.inputs), work.execution, 60.0).records()
+            first, *rest = work.inputs
+            crew = Overtaken(lambda worker: Parcel.of(work, first), lambda: 1, lambda worker, reports: None)
+            return Manager(crew, iter([first, *rest]), work.execution, 60.0).records()
 
     assert told(certified(Late())) == alone()
 
@@ -258,7 +335,7 @@ def test_a_worker_says_what_its_draws_depend_on() -> None:
     certified(Kept())
     exact = replace(works[0], noise=rf.Gaussian(0.5, "exact"))
     assert [drawing_kind(one) for one in (works[0], exact)] == ["cpu, torch", "exact"]
-    remote = Worker(Parcel.of(works[0]))
+    remote = Worker(Parcel.of(works[0], ORIGIN))
     remote.begin(None, [], last=True)
     assert remote.report(1.0).kind == "cpu, torch"
 
@@ -330,7 +407,7 @@ def test_other_versions_than_the_drivers_are_refused(versions: tuple[str, str]) 
         """Keeps what is sent."""
 
         def records(self, work: Any) -> Any:
-            parcels.append(Parcel.of(work))
+            parcels.append(Parcel.of(work, ORIGIN))
             return super().records(work)
 
     certified(Sends(1))

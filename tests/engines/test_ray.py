@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -127,6 +128,30 @@ def test_a_worker_with_another_network_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="must be the driver's network"):
         certified(value(f"{file}:make"), Ray(workers=1), check=False)
+
+
+@pytest.mark.slow
+def test_a_network_of_the_program_whose_file_was_edited_since_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights travel; its class is imported anew, from what the file holds by now."""
+    file = tmp_path / "edited_net.py"
+    code = (
+        "import torch\n"
+        "class Net(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x.flatten(1))\n"
+    )
+    file.write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    net = importlib.import_module("edited_net").Net(784, 10)
+    data = list(rf.load_dataset("default", limit=2))
+    mine = rf.Certification(net, data, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n0=20, n=200))
+    assert certified(mine, Ray(workers=1), check=False) == certified(mine, "local", check=False)
+    file.write_text(code.replace("x.flatten(1)", "-x.flatten(1)"))
+    with pytest.raises(ModelError, match="other scores for 4 of 4, by a network with the same weights"):
+        certified(mine, Ray(workers=1), check=False)
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ import ringfence as rf
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.on_run import run_attack
 from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes
-from ringfence.data import Dataset
+from ringfence.data import Dataset, Input
 from ringfence.engines.worker import Parcel
 from ringfence.errors import ClassifierError, StoreError
 from ringfence.lift import Identity
@@ -204,17 +204,17 @@ class Plain(nn.Module):
         return scores + self.bias * nn.functional.one_hot(torch.tensor(0), scores.shape[1])
 
 
-def question() -> Question:
+def question(classes: int = 3) -> Question:
     rows = list(INPUTS) + list(INPUTS[:3])
-    return Question.about(rows, rows, rf.Gaussian(0.1), seed=0)
+    return Question.about(rows, rows, rf.Gaussian(0.1), seed=0, classes=classes)
 
 
 def off(one: nn.Module, two: nn.Module, classes: int = 3) -> bool:
-    asked, here = question(), torch.device("cpu")
-    answered = Answered(asked, asked.ask(one, here, classes))
-    answered.check(one, here, classes)
+    asked, here = question(classes), torch.device("cpu")
+    answered = Answered(asked, asked.ask(one, here))
+    answered.check(one, here)
     try:
-        answered.check(two, here, classes)
+        answered.check(two, here)
     except ClassifierError:
         return True
     return False
@@ -247,7 +247,7 @@ def test_the_networks_own_mode_and_type_do_not_matter() -> None:
 
 
 def test_of_many_classes_few_numbers_are_kept() -> None:
-    (line,) = question().ask(Plain(1000), torch.device("cpu"), 1000)[0]
+    (line,) = question(1000).ask(Plain(1000), torch.device("cpu"))[0]
     assert len(line.split()) == KEPT
 
 
@@ -258,7 +258,7 @@ def test_a_row_that_makes_it_raise_says_nothing() -> None:
                 raise ValueError
             return super().forward(x)
 
-    said = question().ask(Raising(), torch.device("cpu"), 3)
+    said = question().ask(Raising(), torch.device("cpu"))
     assert {len(lines) for lines in said} == {0, 1}
     assert not off(Raising(), Raising())
     assert off(Raising(), Plain())
@@ -286,28 +286,29 @@ def test_rounding_is_excused(found: str, wanted: str, apart: bool) -> None:
 
 def test_one_row_of_many_may_jump_and_the_only_one_may_not() -> None:
     asked, here = question(), torch.device("cpu")
-    said = asked.ask(Plain(), here, 3)
+    said = asked.ask(Plain(), here)
     wrong: list[tuple[str, ...]] = [("1 2 3",)]
-    Answered(asked, [*wrong, *said[1:]]).check(Plain(), here, 3)
+    Answered(asked, [*wrong, *said[1:]]).check(Plain(), here)
     for places in ([0], [0, 1]):
         some = [(wrong + said[1:])[place] for place in places]
         answered = Answered(asked.of(places), some)
         if len(places) == 1:
             with pytest.raises(ClassifierError, match="1 of 1"):
-                answered.check(Plain(), here, 3)
+                answered.check(Plain(), here)
     with pytest.raises(ClassifierError, match="2 of 8"):
-        Answered(asked, [*wrong, *wrong, *said[2:]]).check(Plain(), here, 3)
+        Answered(asked, [*wrong, *wrong, *said[2:]]).check(Plain(), here)
 
 
 def test_a_worker_elsewhere_must_say_the_same(tmp_path: Path) -> None:
     """Its machine may have another version of a library."""
     asked, here = question(), torch.device("cpu")
     value = rf.Certification(Plain(), INPUTS, noise=rf.Gaussian(0.25), procedure=FEW)
+    first = Input(0, INPUTS[0], None, "")
     work = value.work(Plain(), (), Identity(), 3, ("main",), rf.Execution("cpu"))
-    answered = Answered(asked, asked.ask(Plain(), here, 3))
-    Parcel.of(replace(work, answered=answered)).unpacked()
+    answered = Answered(asked, asked.ask(Plain(), here))
+    Parcel.of(replace(work, answered=answered), first).unpacked()
     with pytest.raises(ClassifierError, match="8 of 8"):
-        Parcel.of(replace(work, classifier=Plain(bias=1.0), answered=answered)).unpacked()
+        Parcel.of(replace(work, classifier=Plain(bias=1.0), answered=answered), first).unpacked()
 
 
 READING = """

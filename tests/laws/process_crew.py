@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -91,8 +92,10 @@ class Processes(Engine):
     name = "processes"
 
     def records(self, work: Work) -> Iterator[Record]:
-        crew = ProcessCrew(Parcel.of(work), self.workers)
+        inputs = iter(work.inputs)
+        first = next(inputs)
+        crew = ProcessCrew(Parcel.of(work, first), self.workers)
         try:
-            yield from Manager(crew, iter(work.inputs), work.execution, 600.0).records()
+            yield from Manager(crew, chain([first], inputs), work.execution, 600.0).records()
         finally:
             crew.end()

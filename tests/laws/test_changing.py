@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from toys import Buckets
 
 import ringfence as rf
-from ringfence.classifiers import Aces, EntropySelector
+from ringfence.classifiers import Aces, Classifier, EntropySelector, Scored
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.procedures import AcesCertify, Procedure
@@ -158,6 +159,44 @@ def test_a_network_that_changes_while_it_is_measured_is_refused(number: int) -> 
     records = rf.certify(network, INPUTS, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=200), execution=measured)
     with pytest.raises(ClassifierError, match="it answers differently when asked twice"):
         next(iter(records))
+
+
+class KnownElsewhere(nn.Module):
+    """What it computes is written down beside it, where no copy is known."""
+
+    signs: ClassVar[WeakKeyDictionary[nn.Module, float]] = WeakKeyDictionary()
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.signs[self] = sign
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :2] * self.signs.get(self, 1.0)
+
+
+@pytest.mark.parametrize("around", [rf.SoftVote, lambda members: rf.KConsensus(members, 2)])
+def test_a_network_whose_copy_is_another_one_is_refused(around: Callable[[Sequence[nn.Module]], nn.Module]) -> None:
+    """Members are copied before they run, and all forms are compared with that copy."""
+    for sign in (1.0, -1.0):
+        network = around([KnownElsewhere(sign).eval(), KnownElsewhere(sign).eval()])  # whose own mode says nothing
+        records = rf.certify(network, INPUTS, noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=200))
+        if sign > 0:
+            assert next(iter(records)).draws
+            continue
+        with pytest.raises(ClassifierError, match="must be the same function once it is copied; got a copy of it with"):
+            next(iter(records))
+
+
+def test_a_wrapper_of_a_users_own_is_certified_in_evaluation_mode() -> None:
+    class Louder(Classifier):
+        """May ask for its mode, as no wrapper of the house does."""
+
+        def score(self, x: Tensor) -> Scored:
+            scores = x.flatten(1)[:, :2]
+            return Scored(-scores if self.training else scores, 1)
+
+    records = rf.certify(Louder(), INPUTS[-1:], noise=rf.Gaussian(0.05), procedure=rf.Fixed(n=200))
+    assert [one.prediction for one in records] == [1]
 
 
 def test_a_slow_drift_is_found() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from ringfence.data import Input
@@ -93,11 +94,15 @@ class Threads(Engine):
     name = "threads"
 
     def records(self, work: Work) -> Iterator[Record]:
+        inputs = iter(work.inputs)
+        if (first := next(inputs, None)) is None:
+            return
+
         def parcel(worker: int) -> Parcel:
             self.load(worker)
-            sent = Parcel.of(work)
+            sent = Parcel.of(work, first)
             module = self.classifier(worker, copy.deepcopy(sent.work.classifier))
             return replace(sent, work=replace(sent.work, classifier=module))
 
         crew = ThreadCrew(parcel, self.room or (lambda: self.workers), self.fault)
-        yield from Manager(crew, iter(work.inputs), work.execution, self.patience).records()
+        yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
+from threading import RLock
 from typing import Any
 
 import torch
@@ -47,7 +51,8 @@ def traced_alone(module: nn.Module) -> GraphModule:
     torch's tracer takes every argument for given: it would follow "if mask is not None" where no mask ever comes.
     """
     arguments = signature(module.forward).parameters.items()
-    graph = _Tracer().trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
+    with _taken_for_tensors():
+        graph = _Tracer().trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
     return GraphModule(module, graph, type(module).__name__)
 
 
@@ -59,10 +64,32 @@ IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "im
 _Proxy: Any = type(
     "_Proxy",
     (Proxy,),
-    {"__class__": property(lambda self: Tensor), **{f"__{name}__": _in_place(name) for name in IN_PLACE}},
+    {f"__{name}__": _in_place(name) for name in IN_PLACE},
 )
-"""torch's is no Tensor to whoever asks, as a batch is; and takes x += y for x = x + y: whatever else is called x would
-keep its old value."""
+"""torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
+
+
+@contextmanager
+def _taken_for_tensors() -> Iterator[None]:
+    """Where code that asks is told that a proxy is a Tensor, as a batch is.
+
+    No ``__class__`` tells it: torch's C++ would ask that, and read a proxy as the tensor that it is not. The process
+    crashed at torch.as_tensor(x), a scripted function or an autograd.Function in a network.
+    """
+
+    def is_one(thing: Any, kinds: Any) -> bool:
+        return usual(thing, kinds) or (type(thing) is _Proxy and issubclass(Tensor, kinds))
+
+    with _TRACING:  # of two that overlap the first would take the other's for the usual one, and leave it there
+        usual = builtins.isinstance
+        builtins.isinstance = is_one
+        try:
+            yield
+        finally:
+            builtins.isinstance = usual
+
+
+_TRACING = RLock()
 
 
 class _Tracer(Tracer):

@@ -24,7 +24,7 @@ from ringfence.store import InputInfo, RecordWriter, RunFolder
 from ringfence.store.atomic import writing_errors
 from ringfence.store.manifest import INPUTS
 from ringfence.store.writer import FLUSH_RECORDS
-from ringfence.work import Execution, engine_named, ignore
+from ringfence.work import Execution, Local, engine_named, ignore
 
 THUMBNAIL = 64
 """Longest side of a stored picture, in pixels."""
@@ -103,7 +103,8 @@ class Started:
             of_input: list[Record] = []
             execution = replace(self._continued(len(todo), keep_plan, on_progress, failed), failed_before=before)
             work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
-            asked = self.loaded.asked(execution.device)
+            here = isinstance(engine_named(execution.engine), Local)  # else an input may kill a worker, and no driver
+            asked = self.loaded.asked(execution.device, data=here)
             answered = asked.check(run) if done else None  # what is all done already is told as this network's, too
             if answered is None and todo:
                 answered = asked.begin(run)

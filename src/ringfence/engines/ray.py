@@ -76,7 +76,7 @@ class Ray(Engine):
         if self.gpus is not None and (there := torch.cuda.device_count()) < self.gpus:
             rest = "workers without one compute on the CPU"
             work.execution.on_remark(f"{self.gpus} GPUs were asked for, and this machine shows {there}: {rest}")
-        with self.connected(), _Actors(Parcel.of(work), self) as crew:
+        with self.connected(), _Actors(Parcel.of(work, first), self) as crew:
             yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()
 
     @contextmanager

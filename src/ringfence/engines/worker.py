@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
@@ -16,11 +17,12 @@ import torch
 
 from ringfence.data import Input
 from ringfence.driver import Progress
-from ringfence.errors import ModelError, RingfenceError
+from ringfence.errors import ClassifierError, ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.philox import REFERENCES
 from ringfence.record import Record
-from ringfence.sampling import ForwardPlan, pick_device
+from ringfence.same_network import Asked
+from ringfence.sampling import Answered, ForwardPlan, count_classes, pick_device
 from ringfence.version import __version__
 from ringfence.work import Execution, Work
 
@@ -34,19 +36,24 @@ HUNGRY_BELOW = 4
 @final
 @dataclass(frozen=True)
 class Parcel:
-    """Work as it travels: without inputs, and without the network where the other side can load it itself."""
+    """Work as it travels: without inputs, and without the network where the other side can load it itself.
+
+    Of a network of the program weights are sent and code is not: each side imports its own, as it does the libraries
+    that any network is made of. So the driver's answers travel too, and a worker's must be the same.
+    """
 
     work: Work
     folder: str
     versions: tuple[str, str]
 
     @classmethod
-    def of(cls, work: Work) -> Parcel:
-        """The driver's side: calls back into its process stay there."""
+    def of(cls, work: Work, first: Input) -> Parcel:
+        """The driver's side: calls back into its process stay there. first: an input, for its shape alone."""
         here = work.execution
         alone = Execution(here.device, here.batch, here.compile, here.autotune, here.draws, here.plan)
         module = torch.nn.Identity() if work.origin is not None else work.classifier
-        sent = replace(work, classifier=module, inputs=(), execution=alone)
+        answered = work.answered or _answered(work, tuple(first.x.shape))
+        sent = replace(work, classifier=module, inputs=(), execution=alone, answered=answered)
         return cls(sent, str(Path.cwd()), (__version__, torch.__version__))
 
     def unpacked(self) -> Work:
@@ -57,12 +64,22 @@ class Parcel:
             raise ModelError("versions", f"must be the driver's, {self.versions}", here, remedy)
         if Path(self.folder).is_dir():
             os.chdir(self.folder)  # names of files are the driver's
-        work, answered = self.work, self.work.answered
-        if work.origin is not None:
-            work = replace(work, classifier=work.origin.classifier())
-        if answered is not None and work.num_classes is not None:
-            answered.check(work.classifier, pick_device(work.execution.device), work.num_classes)
+        origin = self.work.origin
+        work = self.work if origin is None else replace(self.work, classifier=origin.classifier())
+        if work.answered is not None:
+            work.answered.check(work.classifier, pick_device(work.execution.device))
         return work
+
+
+def _answered(work: Work, shape: tuple[int, ...]) -> Answered | None:
+    """What the driver's network says of grey inputs of this shape; None where it takes none."""
+    with suppress(ClassifierError):
+        grey, device = torch.full(shape, 0.5, dtype=torch.float32), work.execution.device
+        classes = work.num_classes or count_classes(
+            work.classifier, work.lift.at(grey, -1), pick_device(device), work.lanes
+        )
+        return Asked(work.classifier, classes, work.lift, work.noise, work.seed, shape, None, device).begin()
+    return None
 
 
 @final

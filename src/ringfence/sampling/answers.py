@@ -42,27 +42,31 @@ Said = tuple[str, ...]
 @final
 @dataclass(frozen=True)
 class Question:
-    """A few inputs of a run: clean (n, *shape), and lifted and noisy (n, *lifted shape), on the host."""
+    """A few inputs of a run: clean (n, *shape), and lifted and noisy (n, *lifted shape), on the host; and how many
+    scores an answer has."""
 
     clean: Tensor
     noisy: Tensor
+    classes: int
 
     @classmethod
-    def about(cls, clean: Sequence[Tensor], lifted: Sequence[Tensor], noise: Noise, seed: int) -> Question:
+    def about(
+        cls, clean: Sequence[Tensor], lifted: Sequence[Tensor], noise: Noise, seed: int, classes: int
+    ) -> Question:
         """Inputs, and the same lifted: each with noise that no certificate uses, the same on every device."""
         supply = Supply(noise, seed, tuple(lifted[0].shape), torch.device("cpu"), 1)
-        return cls(torch.stack([*clean]).float().cpu(), supply.probe([*lifted], len(lifted)))
+        return cls(torch.stack([*clean]).float().cpu(), supply.probe([*lifted], len(lifted)), classes)
 
     def of(self, places: Sequence[int]) -> Question:
         """Some of it."""
-        return Question(self.clean[places], self.noisy[places])
+        return Question(self.clean[places], self.noisy[places], self.classes)
 
     @torch.inference_mode()
-    def ask(self, classifier: nn.Module, device: torch.device, num_classes: int) -> list[Said]:
+    def ask(self, classifier: nn.Module, device: torch.device) -> list[Said]:
         """What is said of each input, by itself, in float32, by the network as its owner has it; nothing of one that
         makes it raise."""
         placed = on_device(classifier, device)
-        forward, found = Forward(placed, ForwardPlan(1), device, num_classes), list[Said]()
+        forward, found = Forward(placed, ForwardPlan(1), device, self.classes), list[Said]()
         for clean, noisy in zip(torch.split(self.clean, 1), torch.split(self.noisy, 1), strict=True):
             every = list[Tensor]()
             with suppress(ClassifierError), networks_heard() as heard:
@@ -82,9 +86,9 @@ class Answered:
     question: Question
     said: Sequence[Said]
 
-    def check(self, classifier: nn.Module, device: torch.device, num_classes: int) -> None:
+    def check(self, classifier: nn.Module, device: torch.device) -> None:
         """Refuse a classifier that says something else."""
-        found = self.question.ask(classifier, device, num_classes)
+        found = self.question.ask(classifier, device)
         off = sum(_apart(*pair) for pair in zip(found, self.said, strict=True))
         if off > min(JUMPS, len(found) // 2):  # a vote may jump where a member is within rounding of a tie
             rule = "must say of the same noisy inputs what it said when the run began"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers import Aces, score
+from ringfence.classifiers import Aces, Classifier, score
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import tolerance
 from ringfence.sampling.check import ALONE, PLAIN_ROWS, TWICE, Draw, in_slices, not_of_one_row
@@ -29,16 +29,35 @@ def remembered_answers(
     classifier: nn.Module, samples: Sequence[Tensor], device: torch.device, num_classes: int
 ) -> Callable[[], None]:
     """What it says of some inputs now, each by itself, as all take them; called later, refuses a classifier that says
-    something else by then: of which of the two would a certificate speak?"""
+    something else by then, or whose copy does: of which of the two would a certificate speak?"""
     rows = torch.stack([*samples[:ALONE]]).to(device, torch.float32)
-    forward = Forward(classifier, ForwardPlan(1), device, num_classes)
-    before = in_slices(forward, rows, 1)
+    itself = Forward(_Itself(classifier), ForwardPlan(1), device, num_classes)
+    before = in_slices(itself, rows, 1)
+
+    def differs(forward: Forward) -> bool:
+        return bool(tolerance(before).alone.off(in_slices(forward, rows, 1), before).any())
 
     def check() -> None:
-        if bool(tolerance(before).alone.off(in_slices(forward, rows, 1), before).any()):
+        if differs(itself):
             raise not_of_one_row(TWICE)
+        # Of classifiers of ours a copy runs, even where nothing else is done to them.
+        if isinstance(classifier, Classifier) and differs(Forward(classifier, ForwardPlan(1), device, num_classes)):
+            rule, received = "must be the same function once it is copied", "a copy of it with other scores"
+            remedy = "Keep what a network reads in its attributes: copy.deepcopy does not see what others know of it."
+            raise ClassifierError("classifier", rule, received, remedy)
 
     return check
+
+
+class _Itself(nn.Module):
+    """A classifier that nobody sees inside, so that it is neither copied nor changed."""
+
+    def __init__(self, classifier: nn.Module) -> None:
+        super().__init__()
+        self.training, self._hidden = False, (classifier,)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return score(self._hidden[0], x).scores
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
-from ringfence.classifiers.base import APART, refuse_lazy
+from ringfence.classifiers.base import APART, Composed, refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError
@@ -64,14 +64,19 @@ def on_device(
     """The module in evaluation mode, on the device, in this precision and layout: itself where it is so already."""
     refuse_lazy(module, "classifier", ClassifierError)
     values = [*module.parameters(), *module.buffers()]
-    # A frozen TorchScript network has no mode at all.
-    fits = not any(getattr(part, "training", False) for part in module.modules()) and all(
+    # A frozen TorchScript network has no mode at all; what of ours wraps networks takes no notice of its own.
+    fits = not any(getattr(part, "training", False) and not _wraps(part) for part in module.modules()) and all(
         _same_place(value.device, device)
         and (not value.is_floating_point() or value.dtype == dtype)
         and (value.dim() != 4 or value.is_contiguous(memory_format=layout))
         for value in values
     )
     return module if fits else _move(copied(module), device, dtype, layout)
+
+
+def _wraps(part: nn.Module) -> bool:
+    ours = type(part).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return type(part) is nn.ModuleList or (ours and isinstance(part, Composed))
 
 
 def copied(module: nn.Module) -> nn.Module:
