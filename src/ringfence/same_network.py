@@ -43,8 +43,9 @@ class Asked:
 
     def begin(self, run: RunFolder) -> Answered:
         """What it says, kept in the folder."""
-        ids: list[int | None] = [*self._first_readable(), *[None] * OF_EACH]
-        question = self._question([self._read(one) or self._grey for one in ids])
+        items = self._first_readable()  # each is read once: a second reading may fail, or find another
+        ids: list[int | None] = [*(one.id for one in items), *[None] * OF_EACH]
+        question = self._question([*items, *[self._grey] * OF_EACH])
         said = question.ask(self.module, pick_device(self.device), self.classes)
         run.write_answers(Answers(inputs=ids, said=[list(lines) for lines in said]))
         return Answered(question, said)
@@ -68,10 +69,10 @@ class Asked:
         lifted = [self.lift.at(one.x, one.id) for one in items]
         return Question.about([one.x for one in items], lifted, self.noise, self.seed)
 
-    def _first_readable(self) -> list[int]:
+    def _first_readable(self) -> list[Input]:
         """The first inputs that can be read, again and again until there are enough."""
         ids = [] if self.dataset is None else self.dataset.ids[:TRIED]
-        return list(islice(cycle(list(islice((one for one in ids if self._read(one)), OF_EACH))), OF_EACH))
+        return list(islice(cycle(list(islice(filter(None, map(self._read, ids)), OF_EACH))), OF_EACH))
 
     @property
     def _grey(self) -> Input:
