@@ -177,6 +177,29 @@ def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
         certified(other(), tmp_path / "run", data)
 
 
+def test_a_run_ends_though_what_was_certified_cannot_be_read_any_more(tmp_path: Path) -> None:
+    lost: set[int] = set()
+
+    def read(position: int) -> Tensor:
+        if position in lost:
+            raise OSError("cannot be decoded")
+        return INPUTS[position]
+
+    def stop(record: rf.Record) -> None:
+        raise Stop
+
+    places = list(range(len(INPUTS)))
+    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    with pytest.raises(Stop):
+        certified(network(*NESTED), tmp_path / "run", data, on_record=stop)
+    lost |= {0}
+    certified(network(*NESTED), tmp_path / "run", data)
+    inputs = rf.RunFolder.open(tmp_path / "run").inputs()
+    assert [(one.id, one.name, one.thumbnail is None) for one in inputs] == [
+        (place, str(place), place == 0) for place in places
+    ]
+
+
 def test_an_input_that_cannot_be_read_twice_is_no_other(tmp_path: Path) -> None:
     """What was read when the run began is what was asked about."""
     reads = dict[int, int]()
