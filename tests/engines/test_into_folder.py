@@ -156,7 +156,7 @@ def test_an_interrupted_run_continues_to_the_same_records(
     assert len(facts(whole)) == COUNT
     with pytest.raises(Stop):
         into(
-            tmp_path / "broken", procedure, data=stopping(2 + 2 * OF_EACH + after)
+            tmp_path / "broken", procedure, data=stopping(2 + OF_EACH + after)
         )  # others are read before, to see that it fits
     broken = rf.RunFolder.open(tmp_path / "broken")
     with pytest.warns(StoreWarning, match=rf"the run is not whole, \d+ of {COUNT} inputs"):
