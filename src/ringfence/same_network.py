@@ -74,8 +74,7 @@ class Asked:
     def _first_readable(self) -> list[Input]:
         """The first inputs that can be read, again and again until there are enough."""
         ids = [] if self.dataset is None else self.dataset.ids[:TRIED]
-        readable = (item for one in ids if (item := self._read(one)) is not None)
-        return list(islice(cycle(list(islice(readable, OF_EACH))), OF_EACH))
+        return list(islice(cycle(list(islice(filter(None, map(self._read, ids)), OF_EACH))), OF_EACH))
 
     @property
     def _grey(self) -> Input:

@@ -17,13 +17,13 @@ from torch import Tensor, nn
 import ringfence as rf
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.on_run import run_attack
-from ringfence.classifiers import Aces, EntropySelector, KConsensus, Lanes
+from ringfence.classifiers import Aces, EntropySelector, HardVote, KConsensus, Lanes
 from ringfence.data import Dataset, Input
 from ringfence.engines.worker import Parcel
 from ringfence.errors import ClassifierError, StoreError
 from ringfence.lift import Identity
 from ringfence.sampling import Answered, Question
-from ringfence.sampling.answers import KEPT, _apart
+from ringfence.sampling.answers import KEPT, _apart, _usual_gaps
 from ringfence.serve.stored import certification_at
 from ringfence.work import Work
 
@@ -177,6 +177,49 @@ def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
         certified(other(), tmp_path / "run", data)
 
 
+def test_a_run_ends_though_what_was_certified_cannot_be_read_any_more(tmp_path: Path) -> None:
+    lost: set[int] = set()
+
+    def read(position: int) -> Tensor:
+        if position in lost:
+            raise OSError("cannot be decoded")
+        return INPUTS[position]
+
+    def stop(record: rf.Record) -> None:
+        raise Stop
+
+    places = list(range(len(INPUTS)))
+    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    with pytest.raises(Stop):
+        certified(network(*NESTED), tmp_path / "run", data, on_record=stop)
+    lost |= {0}
+    certified(network(*NESTED), tmp_path / "run", data)
+    inputs = rf.RunFolder.open(tmp_path / "run").inputs()
+    assert [(one.id, one.name, one.thumbnail is None) for one in inputs] == [
+        (place, str(place), place == 0) for place in places
+    ]
+
+
+def test_an_input_that_cannot_be_read_twice_is_no_other(tmp_path: Path) -> None:
+    """What was read when the run began is what was asked about."""
+    reads = dict[int, int]()
+
+    def read(position: int) -> Tensor:
+        reads[position] = reads.get(position, 0) + 1
+        if position in (1, 2) and reads[position] == 2:
+            raise OSError("busy")
+        return INPUTS[position]
+
+    places = list(range(len(INPUTS)))
+    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    value = rf.Certification(network(*NESTED), data, noise=rf.Gaussian(0.25), procedure=FEW)
+    asked = value.load("cpu").asked("cpu")
+    run = rf.RunFolder.create_or_resume(tmp_path / "run", value.load("cpu").config)
+    asked.begin(run)
+    asked.check(run)
+    assert run.answers().inputs == [0, 1, 2, 3, None, None, None, None]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     "wrong", ["[]", '{"inputs": [0], "said": 3}', '{"inputs": [0]}', '{"inputs": [0], "said": []}']
 )
@@ -204,6 +247,31 @@ class Plain(nn.Module):
         return scores + self.bias * nn.functional.one_hot(torch.tensor(0), scores.shape[1])
 
 
+class Masked(Plain):
+    """Of a hundred classes every fifth alone: scores of data sets that share the classes of a larger one."""
+
+    def __init__(self, bias: float, mask: float) -> None:
+        super().__init__(100, bias)
+        self.mask = mask
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).masked_fill(torch.arange(100) % 5 > 0, self.mask)
+
+
+class Writing(Plain):
+    """Normalises in place."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.sub_(0.5))
+
+
+class Swapped(Plain):
+    """Two neighbours of many classes have changed places."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)[:, [1, 0, *range(2, self.weight.shape[0])]]
+
+
 def question(classes: int = 3) -> Question:
     rows = list(INPUTS) + list(INPUTS[:3])
     return Question.about(rows, rows, rf.Gaussian(0.1), seed=0, classes=classes)
@@ -227,6 +295,11 @@ def three(bias: float, place: int = 2) -> list[nn.Module]:
 WRAPPED: dict[str, Callable[[float], nn.Module]] = {
     "a member of a hard vote": lambda bias: Lanes(three(bias), votes=["hard"]),
     "the first of a K-consensus": lambda bias: KConsensus(three(bias, 0), agree=2),
+    "the last of a K-consensus, whose first agree": lambda bias: KConsensus(three(bias), agree=2),
+    "a member of the core of ACES": lambda bias: Aces(Plain(), EntropySelector(0.5), HardVote(three(bias))),
+    "a network beside masked classes": lambda bias: Masked(bias, -1e9),
+    "a network beside classes that are left out": lambda bias: Masked(bias, -torch.inf),
+    "one that writes into its input": lambda bias: Writing(bias=bias),
     "the core of ACES": lambda bias: Aces(Plain(), EntropySelector(0.5), Plain(bias=bias)),
     "the certification network of ACES": lambda bias: Aces(Plain(bias=bias), EntropySelector(0.5), Plain()),
     "one of a thousand classes": lambda bias: Plain(1000, 20 * bias),
@@ -237,9 +310,13 @@ WRAPPED: dict[str, Callable[[float], nn.Module]] = {
 def test_every_network_within_is_heard(kind: str) -> None:
     """A hard vote may stay the same where one of its members changed."""
     made = WRAPPED[kind]
-    classes = 1000 if "thousand" in kind else 3
+    classes = 1000 if "thousand" in kind else 100 if "classes" in kind else 3
     assert off(made(0.0), made(0.5), classes)
     assert not off(made(0.0), made(1e-5), classes)
+
+
+def test_two_of_many_classes_that_changed_places_are_noticed() -> None:
+    assert off(Plain(100), Swapped(100), 100)
 
 
 def test_the_networks_own_mode_and_type_do_not_matter() -> None:
@@ -276,12 +353,18 @@ def test_a_row_that_makes_it_raise_says_nothing() -> None:
         ("1 nan 3", "1 2 3", True),
         ("1 2", "1 2 3", True),
         ("nan nan", "nan nan", False),
+        ("1 inf 3", "1 -inf 3", True),
+        ("1 -inf 3", "1 -inf 3", False),
+        ("1 2.1 -1e9", "1 2 -1e9", True),
+        ("1 2 -1.0001e9", "1 2 -1e9", False),
+        ("1e6 1000001.1 1000002", "1e6 1000001 1000002", False),
         ("1 2", "1 two", True),
     ],
 )
 def test_rounding_is_excused(found: str, wanted: str, apart: bool) -> None:
-    assert _apart((found,), (wanted,)) is apart
-    assert _apart((found, wanted), (wanted,))
+    gaps = _usual_gaps([(wanted,)])
+    assert _apart((found,), (wanted,), gaps) is apart
+    assert _apart((found, wanted), (wanted,), gaps)
 
 
 def test_one_row_of_many_may_jump_and_the_only_one_may_not() -> None:
@@ -322,6 +405,25 @@ class Net(nn.Module):
     def forward(self, x):
         return float(Path(__file__).with_name("setting").read_text()) * x.flatten(1) @ self.weight.T
 """
+
+
+KEEPING = READING.replace("        self.weight", "        self.grid = None\n        self.weight").replace(
+    "        return float",
+    "        self.grid = torch.linspace(0.5, 1.0, 4) if self.grid is None else self.grid\n"
+    "        x = (x.flatten(1) * self.grid) ** 2\n        return float",
+)
+
+
+def test_a_network_that_keeps_something_of_its_first_forward_is_attacked_all_the_same(tmp_path: Path) -> None:
+    """Positions, grids, masks: made without gradients they cannot be differentiated."""
+    (tmp_path / "net.py").write_text(KEEPING)
+    (tmp_path / "setting").write_text("2.0")
+    np.savez(tmp_path / "data.npz", x=INPUTS.numpy(), y=np.zeros(5, np.int64))
+    data = rf.Data(str(tmp_path / "data.npz"))
+    value = rf.Certification(f"{tmp_path}/net.py:Net", data, noise=rf.Gaussian(0.25), procedure=FEW)
+    run = value.run(tmp_path / "run", rf.Execution("cpu", check=False))
+    attack = AttackJob(run.path, trust=True, radii=(0.1,), steps=1, copies=1, n=10, device="cpu")
+    assert run_attack(attack)[0].inputs == 5
 
 
 def test_neither_served_nor_attacked_is_another(tmp_path: Path) -> None:

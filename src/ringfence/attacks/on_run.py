@@ -33,6 +33,7 @@ from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.same_network import Asked
 from ringfence.sampling import pick_device
+from ringfence.sampling.preparing import copied
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
 from ringfence.store.claims import one_lane
@@ -148,7 +149,8 @@ def _the_runs(
     """The module behind the noise and the map before it; refused if it says something else than the run's did."""
     module, lift = model.placed(dataset.shape)
     parts = (lift, noise, run.config.seed, tuple(dataset.shape), dataset, job.device)
-    Asked(module, run.config.classifier.classes, *parts).check(run)
+    # A copy: what a network keeps of a forward without gradients cannot be differentiated.
+    Asked(copied(module), run.config.classifier.classes, *parts).check(run)
     return module, lift
 
 

@@ -104,6 +104,24 @@ def networks_heard() -> Iterator[list[Tensor]]:
         _Watch.heard = None
 
 
+def hearing() -> bool:
+    """Whether somebody hears networks now."""
+    return _Watch.heard is not None
+
+
+def unheard(ask: Callable[[Tensor], Scored]) -> Callable[[Tensor], Scored]:
+    """The same, while nobody hears."""
+
+    def quietly(x: Tensor) -> Scored:
+        heard, _Watch.heard = _Watch.heard, None
+        try:
+            return ask(x)
+        finally:
+            _Watch.heard = heard
+
+    return quietly
+
+
 def score(module: nn.Module, x: Tensor) -> Scored:
     """Scores and work of any module; a plain network is one forward."""
     if isinstance(module, Classifier):

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.classifiers.base import APART, Classifier, Scored, invalid_rows
+from ringfence.classifiers.base import APART, Classifier, Scored, hearing, invalid_rows, unheard
 from ringfence.classifiers.kinds import Kinds, common_kind
 from ringfence.classifiers.members import Members
 from ringfence.classifiers.votes import soft, valid_only
@@ -101,6 +101,7 @@ class KConsensus(Classifier):
         usual = len(x) if self.wave else micro_batch_size(len(x), self.undecided, x.device.type)
         size = self.micro_batch or usual
         step = self.wave or size
+        ask_rest = _heard_at_once(self.rest, x)
         rows = torch.empty(0, dtype=torch.int64, device=x.device)
         if self.meanwhile is not None:
             self.meanwhile()
@@ -111,7 +112,7 @@ class KConsensus(Classifier):
                 chosen = rows[at : min(at + size, ready)]
                 room = -(-len(chosen) // step) * step
                 padded = torch.nn.functional.pad(chosen, (0, room - len(chosen)), value=0)
-                tail = self.rest.score(x[padded])  # indexing keeps the memory layout, index_select would not
+                tail = ask_rest(x[padded])  # indexing keeps the memory layout, index_select would not
                 every = torch.cat([head.scores[padded], tail.scores], dim=1)
                 answer[chosen] = valid_only(soft(every), every)[: len(chosen)]
                 work[chosen] += _of_rows(tail.work, room, x.device)[: len(chosen)]
@@ -145,6 +146,14 @@ def _rows(left: _Left) -> Tensor:
     return left.order[: int(left.number)]
 
 
+def _heard_at_once(rest: Members, x: Tensor) -> Callable[[Tensor], Scored]:
+    """How the rest is asked; where somebody hears networks, he hears them now, about all of x, and not again."""
+    if not hearing():
+        return rest.score
+    rest.score(x)
+    return unheard(rest.score)
+
+
 def _of_rows(work: Tensor | int, rows: int, device: torch.device) -> Tensor:
     """Work (rows,), made on the device: a number that is sent there is waited for."""
     if isinstance(work, int):
@@ -154,7 +163,7 @@ def _of_rows(work: Tensor | int, rows: int, device: torch.device) -> Tensor:
 
 # Undecided rows differ in number from batch to batch: as part of one graph they would be compiled for each number.
 APART.append((KConsensus, "score", False))
-APART.extend((sys.modules[__name__], name, False) for name in ("_left_undecided", "_rows"))
+APART.extend((sys.modules[__name__], name, False) for name in ("_left_undecided", "_rows", "_heard_at_once"))
 
 
 def _joined(slices: list[Scored]) -> Scored:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.certification import Certification
-from ringfence.data import Input
+from ringfence.data import Dataset, Input
 from ringfence.driver import Progress
 from ringfence.errors import DataError, RingfenceError
 from ringfence.loaded import Loaded
@@ -124,7 +124,7 @@ class Started:
             fresh = bool(todo) or run.summary() is None
             if fresh or INPUTS in run.problems:
                 whole = [index for index, one in enumerate(dataset.ids) if one not in failed]
-                run.write_inputs([describe(dataset[index]) for index in whole])
+                run.write_inputs([described(dataset, index) for index in whole])
             if fresh:
                 now = time.perf_counter()
                 summary = summarise(run, now - begin, (ready[0] if ready else now) - begin)
@@ -180,6 +180,14 @@ def summarise(run: RunFolder, seconds: float, start: float) -> dict[str, Any]:
     """
     lanes = metrics_by_lane(run, default_radii(run), run.path.name)  # folders move
     return {"lanes": [lane.to_dict() for lane in lanes], "last_session_seconds": seconds, "last_start_seconds": start}
+
+
+def described(dataset: Dataset, index: int) -> InputInfo:
+    """One input of a data set; without a picture where it was certified and cannot be read any more."""
+    try:
+        return describe(dataset[index])
+    except (RingfenceError, OSError, ValueError):
+        return InputInfo(dataset.ids[index], dataset.labels[index], dataset.name_of(dataset.positions[index]), None)
 
 
 def describe(item: Input) -> InputInfo:

@@ -154,7 +154,9 @@ class Folder(ABC):
             return None if found is None else Answers.model_validate(found)
         except ValidationError as error:
             rule = "must hold what networks said of inputs"
-            raise StoreError(str(self.path / "answers.json"), rule, error.errors()[0]["msg"], "Delete it.") from error
+            raise StoreError(
+                str(self.path / "answers.json"), rule, error.errors()[0]["msg"], "Restore it from a copy."
+            ) from error
 
     def write_answers(self, answers: Answers) -> None:
         """Write answers.json."""
