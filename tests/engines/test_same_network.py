@@ -414,31 +414,29 @@ KEEPING = READING.replace("        self.weight", "        self.grid = None\n    
 )
 
 
+def attacked(folder: Path, code: str) -> AttackJob:
+    """A run of a network in a file, and an attack on it."""
+    (folder / "net.py").write_text(code)
+    (folder / "setting").write_text("2.0")
+    np.savez(folder / "data.npz", x=INPUTS.numpy(), y=np.zeros(5, np.int64))
+    data = rf.Data(str(folder / "data.npz"))
+    value = rf.Certification(f"{folder}/net.py:Net", data, noise=rf.Gaussian(0.25), procedure=FEW)
+    run = value.run(folder / "run", rf.Execution("cpu", check=False))
+    return AttackJob(run.path, trust=True, radii=(0.1,), steps=1, copies=1, n=10, device="cpu")
+
+
 def test_a_network_that_keeps_something_of_its_first_forward_is_attacked_all_the_same(tmp_path: Path) -> None:
     """Positions, grids, masks: made without gradients they cannot be differentiated."""
-    (tmp_path / "net.py").write_text(KEEPING)
-    (tmp_path / "setting").write_text("2.0")
-    np.savez(tmp_path / "data.npz", x=INPUTS.numpy(), y=np.zeros(5, np.int64))
-    data = rf.Data(str(tmp_path / "data.npz"))
-    value = rf.Certification(f"{tmp_path}/net.py:Net", data, noise=rf.Gaussian(0.25), procedure=FEW)
-    run = value.run(tmp_path / "run", rf.Execution("cpu", check=False))
-    attack = AttackJob(run.path, trust=True, radii=(0.1,), steps=1, copies=1, n=10, device="cpu")
-    assert run_attack(attack)[0].inputs == 5
+    assert run_attack(attacked(tmp_path, KEEPING))[0].inputs == 5
 
 
 def test_neither_served_nor_attacked_is_another(tmp_path: Path) -> None:
     """A file that its code reads has changed since: no digest tells."""
-    (tmp_path / "net.py").write_text(READING)
-    (tmp_path / "setting").write_text("2.0")
-    np.savez(tmp_path / "data.npz", x=INPUTS.numpy(), y=np.zeros(5, np.int64))
-    data = rf.Data(str(tmp_path / "data.npz"))
-    value = rf.Certification(f"{tmp_path}/net.py:Net", data, noise=rf.Gaussian(0.25), procedure=FEW)
-    run = value.run(tmp_path / "run", rf.Execution("cpu", check=False))
-    attack = AttackJob(run.path, trust=True, radii=(0.1,), steps=1, copies=1, n=10, device="cpu")
-    assert certification_at(run.path, trust=True).seed == 0
+    attack = attacked(tmp_path, READING)
+    assert certification_at(attack.run, trust=True).seed == 0
     run_attack(attack)
     (tmp_path / "setting").write_text("3.0")
     with pytest.raises(ClassifierError, match="other scores for 4 of 4"):  # without the data, about grey ones
-        certification_at(run.path, trust=True)
+        certification_at(attack.run, trust=True)
     with pytest.raises(ClassifierError, match="other scores for 8 of 8"):
         run_attack(attack)
