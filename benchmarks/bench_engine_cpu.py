@@ -99,7 +99,7 @@ def plain_loop(work: Work, batch: int) -> Callable[[], None]:
         while n > 0:
             size = min(batch, n)
             n -= size
-            repeated = x.repeat(size, 1, 1, 1)
+            repeated = x.repeat(size, *[1] * x.dim())
             for prediction in work.module(repeated + SIGMA * torch.randn_like(repeated)).argmax(1).numpy():
                 votes[prediction] += 1
         return votes
