@@ -11,10 +11,10 @@ from itertools import cycle, islice
 from typing import final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ringfence.data import Dataset, Input
-from ringfence.errors import RingfenceError
+from ringfence.data.dataset import UNREADABLE
 from ringfence.lift import Lift
 from ringfence.noise import Noise
 from ringfence.sampling import Answered, Question, pick_device
@@ -25,6 +25,12 @@ OF_EACH = 4
 """Inputs of the run, of fewer some again, and grey ones: each with noise of its own."""
 TRIED = 64
 """Inputs that are read, at most, to find so many that can be."""
+
+
+def grey(shape: tuple[int, ...], lattice: int | None) -> Tensor:
+    """An input where the data are not; a point of the lattice, on which exact noise needs it to lie."""
+    steps = lattice or 2
+    return torch.full(shape, steps // 2 / steps, dtype=torch.float32)
 
 
 @final
@@ -78,8 +84,7 @@ class Asked:
 
     @property
     def _grey(self) -> Input:
-        steps = self.noise.law.lattice or 2  # a point of the lattice, on which exact noise needs it to lie
-        return Input(-1, torch.full(self.shape, steps // 2 / steps, dtype=torch.float32), None, "grey")
+        return Input(-1, grey(self.shape, self.noise.law.lattice), None, "grey")
 
     def _read(self, input_id: int | None) -> Input | None:
         """An input, the grey one without an id; None where it cannot be read, or has another shape than the others."""
@@ -87,6 +92,6 @@ class Asked:
             return self._grey
         try:
             item = None if self.dataset is None else self.dataset[self.dataset.ids.index(input_id)]
-        except (RingfenceError, OSError, ValueError):
+        except UNREADABLE:
             return None
         return None if item is None or tuple(item.x.shape) != self.shape else item

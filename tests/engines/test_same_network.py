@@ -160,16 +160,25 @@ def test_a_run_of_an_earlier_version_is_kept_to_from_then_on(tmp_path: Path) -> 
     assert rf.RunFolder.open(tmp_path / "run").answers() is None
 
 
-def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
-    lost: set[int] = set()
+def read_by(read: Callable[[int], Tensor]) -> Dataset:
+    places = list(range(len(INPUTS)))
+    return Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+
+
+def losing(lost: set[int]) -> Callable[[int], Tensor]:
+    """Reads what is not lost by then."""
 
     def read(position: int) -> Tensor:
         if position in lost:
             raise OSError("cannot be decoded")
         return INPUTS[position]
 
-    places = list(range(len(INPUTS)))
-    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    return read
+
+
+def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
+    lost: set[int] = set()
+    data = read_by(losing(lost))
     certified(network(*NESTED), tmp_path / "run", data)
     lost |= {0, 3}
     certified(network(*NESTED), tmp_path / "run", data)
@@ -180,23 +189,17 @@ def test_inputs_that_cannot_be_read_today_are_left_out(tmp_path: Path) -> None:
 def test_a_run_ends_though_what_was_certified_cannot_be_read_any_more(tmp_path: Path) -> None:
     lost: set[int] = set()
 
-    def read(position: int) -> Tensor:
-        if position in lost:
-            raise OSError("cannot be decoded")
-        return INPUTS[position]
-
     def stop(record: rf.Record) -> None:
         raise Stop
 
-    places = list(range(len(INPUTS)))
-    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    data = read_by(losing(lost))
     with pytest.raises(Stop):
         certified(network(*NESTED), tmp_path / "run", data, on_record=stop)
     lost |= {0}
     certified(network(*NESTED), tmp_path / "run", data)
     inputs = rf.RunFolder.open(tmp_path / "run").inputs()
     assert [(one.id, one.name, one.thumbnail is None) for one in inputs] == [
-        (place, str(place), place == 0) for place in places
+        (place, str(place), place == 0) for place in range(len(INPUTS))
     ]
 
 
@@ -210,8 +213,7 @@ def test_an_input_that_cannot_be_read_twice_is_no_other(tmp_path: Path) -> None:
             raise OSError("busy")
         return INPUTS[position]
 
-    places = list(range(len(INPUTS)))
-    data = Dataset("some", places, [None] * 5, places, read, str, SHAPE, lambda: "some", lattice=None)
+    data = read_by(read)
     value = rf.Certification(network(*NESTED), data, noise=rf.Gaussian(0.25), procedure=FEW)
     asked = value.load("cpu").asked("cpu")
     run = rf.RunFolder.create_or_resume(tmp_path / "run", value.load("cpu").config)

@@ -29,6 +29,9 @@ SPLITS: Final = {
 EIGHT_BIT: Final = STEPS
 """Steps per unit of the lattice of 8-bit images in [0, 1]."""
 
+UNREADABLE: Final = (RingfenceError, OSError, ValueError)
+"""What reading an input may raise where it cannot be read."""
+
 
 class InputRangeWarning(UserWarning):
     """Inputs outside [0, 1]: sigma and radii are then not in the usual pixel units."""

@@ -15,8 +15,9 @@ from torch import Tensor
 from ringfence.analysis.metrics import default_radii, metrics_by_lane
 from ringfence.certification import Certification
 from ringfence.data import Dataset, Input
+from ringfence.data.dataset import UNREADABLE
 from ringfence.driver import Progress
-from ringfence.errors import DataError, RingfenceError
+from ringfence.errors import DataError
 from ringfence.loaded import Loaded
 from ringfence.record import Record
 from ringfence.sampling import ForwardPlan, check_memory, pick_device
@@ -103,13 +104,14 @@ class Started:
             of_input: list[Record] = []
             execution = replace(self._continued(len(todo), keep_plan, on_progress, failed), failed_before=before)
             work = self.loaded.work(self._readable(todo, failed), execution, run.config.digest)
-            here = isinstance(engine_named(execution.engine), Local)  # else an input may kill a worker, and no driver
+            engine = engine_named(execution.engine)
+            here = isinstance(engine, Local)  # else an input may kill a worker, and no driver
             asked = self.loaded.asked(execution.device, data=here)
             answered = asked.check(run) if done else None  # what is all done already is told as this network's, too
             if answered is None and todo:
                 answered = asked.begin(run)
             work = replace(work, answered=answered)
-            for record in engine_named(execution.engine).records(work):
+            for record in engine.records(work):
                 of_input.append(record)
                 if len(of_input) == len(names):  # all lanes of an input come together
                     writer.add(of_input)
@@ -144,7 +146,7 @@ class Started:
         for index in todo:
             try:
                 item = dataset[index]
-            except (RingfenceError, OSError, ValueError) as error:
+            except UNREADABLE as error:
                 failed[dataset.ids[index]] = str(error)
                 self.run.note_inputs(len(dataset), failed)
             else:
@@ -186,7 +188,7 @@ def described(dataset: Dataset, index: int) -> InputInfo:
     """One input of a data set; without a picture where it was certified and cannot be read any more."""
     try:
         return describe(dataset[index])
-    except (RingfenceError, OSError, ValueError):
+    except UNREADABLE:
         return InputInfo(dataset.ids[index], dataset.labels[index], dataset.name_of(dataset.positions[index]), None)
 
 

@@ -21,7 +21,7 @@ from ringfence.errors import ClassifierError, ModelError, RingfenceError
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.philox import REFERENCES
 from ringfence.record import Record
-from ringfence.same_network import Asked
+from ringfence.same_network import Asked, grey
 from ringfence.sampling import Answered, ForwardPlan, count_classes, pick_device
 from ringfence.version import __version__
 from ringfence.work import Execution, Work
@@ -74,10 +74,8 @@ class Parcel:
 def _answered(work: Work, shape: tuple[int, ...]) -> Answered | None:
     """What the driver's network says of grey inputs of this shape; None where it takes none."""
     with suppress(ClassifierError):
-        grey, device = torch.full(shape, 0.5, dtype=torch.float32), work.execution.device
-        classes = work.num_classes or count_classes(
-            work.classifier, work.lift.at(grey, -1), pick_device(device), work.lanes
-        )
+        device, lifted = work.execution.device, work.lift.at(grey(shape, work.noise.law.lattice), -1)
+        classes = work.num_classes or count_classes(work.classifier, lifted, pick_device(device), work.lanes)
         return Asked(work.classifier, classes, work.lift, work.noise, work.seed, shape, None, device).begin()
     return None
 

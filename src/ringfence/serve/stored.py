@@ -6,7 +6,6 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from ringfence.certification import Certification
 from ringfence.data import Dataset
@@ -15,6 +14,7 @@ from ringfence.engines.into_folder import THUMBNAIL
 from ringfence.errors import StoreError
 from ringfence.job_file import Job, merged, read_job
 from ringfence.models.source import refuse_foreign_code
+from ringfence.same_network import grey
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.store.manifest import CONFIG
 
@@ -62,10 +62,7 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
         shape = tuple(shown[0].shape)
     if shape is None:
         return None
-    steps = run.config.noise.lattice or 2  # grey is a point of the lattice, on which exact noise needs it to lie
-    samples: list[Tensor] = [x for x in shown if tuple(x.shape) == shape] or [
-        torch.full(shape, steps // 2 / steps, dtype=torch.float32)
-    ]
+    samples = [x for x in shown if tuple(x.shape) == shape] or [grey(shape, run.config.noise.lattice)]
     count = len(samples) if data.count is None else data.count
     return Dataset(
         name=data.source,

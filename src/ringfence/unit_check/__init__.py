@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ringfence.data import Dataset, Input
-from ringfence.data.dataset import refuse_channels_last, refuse_labels
+from ringfence.data.dataset import UNREADABLE, refuse_channels_last, refuse_labels
 from ringfence.errors import Collected, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
@@ -33,7 +33,7 @@ def looked_at(dataset: Dataset) -> list[Input]:
     for place in places[: LOOKED_AT if is_picture(dataset.shape) else 1] if len(dataset) else ():
         try:
             found.append(dataset[place])
-        except (RingfenceError, OSError, ValueError):
+        except UNREADABLE:
             continue  # the run tells of it
     return found
 
