@@ -16,10 +16,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ringfence.digests import EARLIER, READ, hashed, write_digest
+from ringfence.digests import EARLIER, READ, STRUCTURE, UNFILLED, hashed, write_digest
 from ringfence.errors import ModelError
 from ringfence.models.code import code_parts
-from ringfence.models.reads import read_by
+from ringfence.models.reads import Reached
 from ringfence.models.structure import structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
@@ -201,14 +201,16 @@ def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = No
 
     structured: a program built it, or a library from a name, and only its layers tell how.
     """
-    weights, code = state_digest(module), code_parts(module, factory)
+    weights, code, reached = state_digest(module), code_parts(module, factory), Reached(module)
     if extra:
         code["program"] = hashed([extra])
     if structured:
-        code["structure"] = structure(module)
+        code[STRUCTURE] = structure(module)
+        if reached.written and (unfilled := structure(module, reached.fills)) != code[STRUCTURE]:
+            code[UNFILLED] = unfilled
     elif "code" not in code:
         code[EARLIER] = state_digest(module, extra) if extra else weights
-    if (read := read_by(module)) is not None:
+    if (read := reached.digest) is not None:
         code[READ] = read
     return write_digest({"weights": weights, **code})
 
