@@ -93,7 +93,7 @@ def _read_checkpoint(path: Path) -> Weights:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         raise ModelError(
-            str(path),
+            path,
             "must hold plain tensors (it is read without running code)",
             f"a pickle of {named[1] if named else 'something else'}",
             "Save model.state_dict(), best as .safetensors, and name what builds the network: file.py:factory@FILE.",
@@ -106,7 +106,7 @@ def _read_checkpoint(path: Path) -> Weights:
         state = {key: one for key, one in state.items() if isinstance(one, Tensor) or not _METRIC.fullmatch(str(key))}
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()) or not state:
         raise ModelError(
-            str(path),
+            path,
             f"must be a state dict, alone or under one of {', '.join(map(repr, _CONTAINERS))}",
             f"a {type(state).__name__}" if not isinstance(state, Mapping) else "entries that are not tensors",
             "Save model.state_dict().",

@@ -105,7 +105,7 @@ class RunFolder(Folder):
         changed = changed_settings(self.config, type(self).open(self.path).config)
         if changed:
             rule, remedy = "must still hold the settings of this run", "Choose another `out` for one of the two."
-            raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
+            raise StoreError(self.path / CONFIG, rule, "; ".join(changed), remedy)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -260,4 +260,4 @@ def no_records(run: RunFolder | None = None) -> StoreError:
     received, remedy = "none", "Certify some inputs first."
     if damaged:
         received, remedy = f"none that counts: {damaged[0]}", "Mend that file, or certify into the same folder again."
-    return StoreError("records" if run is None else str(run.path), "must hold at least one record", received, remedy)
+    return StoreError("records" if run is None else run.path, "must hold at least one record", received, remedy)
