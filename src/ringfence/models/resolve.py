@@ -17,8 +17,8 @@ from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.code import code_settings
 from ringfence.models.grammar import Leaf, Live, Node, Tree, live_places
+from ringfence.models.identity import model_digest
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
-from ringfence.models.weights import model_digest
 
 AFTER_SMOOTHING: Final = "after-smoothing"
 """The procedure that reads members instead of one classifier."""
