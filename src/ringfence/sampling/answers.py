@@ -117,7 +117,7 @@ def _lines(scores: Tensor) -> list[str]:
 
 
 def _numbers(line: str) -> NDArray[np.float64]:
-    """None where what was kept is no numbers."""
+    """Of a line; none at all where what was kept is something else."""
     try:
         return np.array(line.split(), np.float64)
     except ValueError:
