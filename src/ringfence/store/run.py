@@ -253,7 +253,7 @@ class RunFolder(Folder):
 
 
 def no_records(run: RunFolder | None = None) -> StoreError:
-    """What is wrong with a run, or a list, of which nothing can be told: no records, or parts that do not count."""
+    """The refusal of a run, or a list, without records: there are none, or only in parts that do not count."""
     damaged = (
         [] if run is None else [f"{name}, which {run.problems[name]}" for name in run.problems if PART.match(name)]
     )

@@ -47,11 +47,11 @@ RECORD_SCHEMA = pa.schema(
 
 
 LATER: dict[str, Any] = {"facts": [], "norm": "l2"}
-"""Columns that older runs do not have, and what stands for them."""
+"""Columns that older runs do not have, and the value that they get there."""
 
 
 def with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with what stands for each column of the schema that came later than the table."""
+    """The table with a default for every column of the schema that is newer than the table."""
     for name, value in LATER.items():
         if name in schema.names and name not in table.column_names:
             column = schema.field(name)
