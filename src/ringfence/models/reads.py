@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ringfence.digests import hashed
-from ringfence.models.code import is_installed, is_theirs, source_of, things
+from ringfence.models.code import is_installed, is_theirs, source_of, things, with_inner
 from ringfence.models.structure import ValueLines, closed_over, entries, is_plain
 
 DEVICES = ("cpu", "cuda", "mps")
@@ -58,7 +58,7 @@ class Reached:
             elif id(thing) not in self.functions and is_theirs(thing):
                 self.functions[id(thing)] = thing
                 self.words |= set(_words(thing.__code__))
-                self.written |= set(_written(thing.__code__))
+                self.written |= {one for part in with_inner(thing.__code__) for one in _written(part)}
                 found = [
                     _function_in(one) for one in (*_variables(thing).values(), getattr(thing, "__wrapped__", None))
                 ]
@@ -155,7 +155,8 @@ CONTAINERS = (list, dict, set, deque, torch.Tensor, np.ndarray)
 
 
 def _written(code: CodeType) -> Iterator[tuple[str, str]]:
-    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries."""
+    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries; what
+    functions within it do, not among it."""
     begun: dict[Any, tuple[str, str]] = {}  # by where an expression begins: the last name in it, of a.b[0] that of b
     for one in dis.get_instructions(code):
         begin, name = (one.positions or (None,) * 4)[0:3:2], one.argval
@@ -169,26 +170,15 @@ def _written(code: CodeType) -> Iterator[tuple[str, str]]:
             yield VARIABLE, name
         elif asked or one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
             begun[begin] = (ATTRIBUTE if asked else VARIABLE, name)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _written(constant)
 
 
 def _used(code: CodeType, how: str) -> Iterator[str]:
     """Names in instructions of these kinds, in functions within it too."""
-    for one in dis.get_instructions(code):
-        if one.opname in how.split():
-            yield one.argval
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _used(constant, how)
+    every = (one for part in with_inner(code) for one in dis.get_instructions(part))
+    return (one.argval for one in every if one.opname in how.split())
 
 
 def _words(code: CodeType) -> Iterator[str]:
     """Names, and texts by which a mapping may be asked."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _words(constant)
-        elif isinstance(constant, str):
-            yield constant
+    for part in with_inner(code):
+        yield from (*part.co_names, *(one for one in part.co_consts if isinstance(one, str)))
