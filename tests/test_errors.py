@@ -24,6 +24,15 @@ def test_arguments_are_renamed_where_they_are_named_and_nowhere_else() -> None:
     assert StoreError(Path("out"), "is full", 1, "").told({"out": "--out"}).startswith("out: is full")
 
 
+def test_a_file_is_no_argument_whatever_its_folder_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out x").mkdir()
+    Path("out x", "config.json").write_text("{")
+    with pytest.raises(StoreError) as found:
+        rf.RunFolder.open("out x")
+    assert found.value.told({"out": "--out"}).startswith("out x/config.json: must hold JSON")
+
+
 def test_the_library_says_the_argument_and_the_command_line_its_option() -> None:
     for argument in ("skip", "limit"):
         with pytest.raises(ArgumentError, match=f"^{argument}: must be at least 1; got 0"):

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.analysis.columns import COLUMNS, export_csv
-from ringfence.certifying import Asked
+from ringfence.certifying import Options
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, Problems, RingfenceError
 from ringfence.stats.norms import InNorm
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> rf.Run:
 
 def test_those_who_check_types_may_ask_for_everything() -> None:
     own = {"classifier", "data", "out"}
-    assert set(Asked.__annotations__) == set(signature(rf.certify).parameters) - own
+    assert set(Options.__annotations__) == set(signature(rf.certify).parameters) - own
 
 
 def test_one_line_certifies_a_loader(run: rf.Run) -> None:

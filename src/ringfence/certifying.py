@@ -28,8 +28,8 @@ from ringfence.sampling import ForwardPlan
 from ringfence.work import Execution
 
 
-class Asked(TypedDict, total=False):
-    """What ``certify`` is asked for beside classifier, data and folder, for those who check types."""
+class Options(TypedDict, total=False):
+    """What ``certify`` is told beside classifier, data and folder, for those who check types."""
 
     sigma: float | None
     radius: float | None
@@ -56,10 +56,10 @@ class Asked(TypedDict, total=False):
 
 @overload
 def certify(
-    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Asked]
+    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Options]
 ) -> Iterator[Record]: ...
 @overload
-def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Asked]) -> Run: ...
+def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Options]) -> Run: ...
 def certify(
     classifier: str | Tree | nn.Module,
     data: Any,

@@ -14,12 +14,14 @@ SCHEME = "v2"
 EARLIER = "v1"
 READ = "read"
 """A part that digests of earlier versions lack; the others tell all that they told."""
+STRUCTURE, UNFILLED = "structure", "unfilled"
+"""Layers and attributes of a network; and the same without attributes that its own code fills, where it has such."""
 
 SPOKEN = {
     "weights": "weights",
     "code": "model code",
     "program": "exported program, configuration, or kind of denoiser",
-    "structure": "layers or attributes of the network (one that stores something while it runs: make it anew)",
+    STRUCTURE: "layers or attributes of the network (one that stores something while it runs: make it anew)",
     READ: "variables or functions that its code reads",
     "ours": "Ringfence's own networks (another kind or version)",
     "inputs": "data bytes",
@@ -58,6 +60,8 @@ def joined(digests: Sequence[str], join: Callable[[Sequence[str]], str], *settin
     """The digest of a model made of several: part by part, in their order, and the settings that compose them."""
     read = [read_digest(one) or {"weights": one} for one in digests]
     names = dict.fromkeys(name for parts in read for name in parts)
+    if UNFILLED in names:  # of a model that fills nothing it is the whole
+        read = [{UNFILLED: parts.get(STRUCTURE, ""), **parts} for parts in read]
     parts = {
         name: hashed([join([parts.get(name, "") for parts in read]).encode()])
         for name in names
@@ -66,8 +70,11 @@ def joined(digests: Sequence[str], join: Callable[[Sequence[str]], str], *settin
     return write_digest({**parts, "tree": hashed([" ".join([*settings, parts.get("tree", "")]).encode()])})
 
 
-def changes(now: str, then: str) -> str | None:
-    """What changed, in words; None where nothing did, as far as the digests can tell."""
+def changes(now: str, then: str, filled: bool = True) -> str | None:
+    """What changed, in words; None where nothing did, as far as the digests can tell.
+
+    filled: whether attributes count that a network's own code fills; not where its answers are compared, too.
+    """
     ours, theirs = read_digest(now), read_digest(then)
     if now == then or ours is None:
         return None if now == then else "its contents"
@@ -76,7 +83,9 @@ def changes(now: str, then: str) -> str | None:
         if known is None:
             return INCOMPARABLE
         return None if known == then else "its contents"
-    told = {**ours, **theirs}.keys() - {EARLIER} - ({READ} if READ not in theirs else set())
+    told = {**ours, **theirs}.keys() - {EARLIER, UNFILLED} - ({READ} if READ not in theirs else set())
+    if not filled and UNFILLED in ours and ours[UNFILLED] == theirs.get(UNFILLED):
+        told -= {STRUCTURE}
     names = [name for name in {**ours, **theirs} if name in told and ours.get(name) != theirs.get(name)]
     return ", ".join(SPOKEN.get(name, name) for name in names) or None
 
@@ -87,8 +96,9 @@ def apart(one: str, other: str) -> str | None:
 
 
 def difference(what: str, now: str, then: str) -> str | None:
-    """The same as a clause about ``the model`` or ``the data``."""
-    changed = changes(now, then)
+    """What changed since a run began, as a clause about ``the model`` or ``the data``; a model's answers are compared
+    beside it, so that it may have counted and cached since (same_network.py)."""
+    changed = changes(now, then, filled=False)
     if changed is None:
         return None
     return f"{what} cannot be compared: {changed}" if changed == INCOMPARABLE else f"{what} changed: {changed}"

@@ -127,8 +127,8 @@ def did_you_mean(
     most: int = 1,
     written: Callable[[str], str] = str,
 ) -> str:
-    """The remedy for a name that is none: the known one nearest to it, or so many, as they are written, or what else
-    to do."""
+    """The remedy for a name that nobody knows: the nearest known ones, ``most`` of them, as ``written`` shows them; or
+    ``otherwise``, where none is near."""
     from difflib import get_close_matches
 
     near = get_close_matches(asked, list(known), most, cutoff)

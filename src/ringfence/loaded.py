@@ -57,7 +57,7 @@ class Loaded:
     classes: int
 
     def as_expected(self) -> Loaded:
-        """Itself, if it is what the stored config was made of that its certification expects, where it expects one."""
+        """Itself; refused where the certification comes from a stored config that was made of something else."""
         expected = self.certification.expected
         if expected and (changed := changed_settings(self.config, self.config.with_entries(expected))):
             rule, remedy = "must be what the config was made of", "Give the same networks, data and lift."
@@ -119,7 +119,7 @@ class Loaded:
         return self.certification.work(self.module, inputs, *parts)
 
     def asked(self, device: str = "auto", data: bool = True) -> Asked:
-        """Its network, to be compared with that of a run; without data: only about what is asked without them."""
+        """Its network, to be asked what a run's said; data: also about inputs of the run, not grey ones alone."""
         value, shape = self.certification, tuple(self.dataset.shape)
         parts = (self.lift, value.noise, value.seed, shape, self.dataset if data else None, device)
         return Asked(self.module, self.classes, *parts)

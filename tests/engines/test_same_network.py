@@ -134,6 +134,18 @@ def test_a_run_that_was_stopped_goes_on_with_the_same_alone(tmp_path: Path) -> N
     assert len(rf.RunFolder.open(tmp_path / "run").done_ids()) == len(INPUTS)
 
 
+def test_a_network_that_counted_and_cached_since_goes_on_as_long_as_it_says_the_same(tmp_path: Path) -> None:
+    done = "self.calls += 1; self.grid = torch.ones(1) * 2.0 if self.grid is None else self.grid; x = x * self.grid"
+    net: Any = network(done, "pass", "self.calls, self.grid = 0, None")
+    certified(net, tmp_path / "run")
+    net(INPUTS)
+    assert net.calls == 1
+    certified(net, tmp_path / "run")
+    net.grid *= 1.5
+    with pytest.raises(ClassifierError, match=REFUSED):
+        certified(net, tmp_path / "run")
+
+
 def test_a_folder_without_records_is_anyones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A command that failed leaves it behind."""
     value = rf.Certification(network(*NESTED), INPUTS, noise=rf.Gaussian(0.25), procedure=FEW)

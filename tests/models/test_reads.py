@@ -16,7 +16,7 @@ import ringfence as rf
 from ringfence.digests import changes
 from ringfence.errors import StoreError
 from ringfence.models import model_digest
-from ringfence.models.reads import read_by
+from ringfence.models.reads import Reached
 
 CELL = """
 import torch
@@ -163,20 +163,20 @@ STRANGE: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("kind", STRANGE)
 def test_variables_may_be_tensors_of_every_kind(kind: str) -> None:
-    assert read_by(cell(shift=STRANGE[kind]())) == read_by(cell(shift=STRANGE[kind]()))
+    assert Reached(cell(shift=STRANGE[kind]())).digest == Reached(cell(shift=STRANGE[kind]())).digest
 
 
 def test_long_chains_of_functions_are_followed() -> None:
     chain = "".join(f"def f{place}(x):\n    return f{place + 1}(x)\n" for place in range(1500))
     text = f"{CELL.replace('return deeper(x)', 'return f0(x)')}{chain}def f1500(x):\n    return deeper(x)\n"
-    assert read_by(cell(text)) != read_by(cell(text.replace("    return x\n", "    return -x\n")))
+    assert Reached(cell(text)).digest != Reached(cell(text.replace("    return x\n", "    return -x\n"))).digest
 
 
 def test_places_on_this_machine_are_no_part_of_a_network() -> None:
     text = CELL.replace("return deeper(x)", "return deeper(x, __file__, folder)").replace(
         "deeper(x):", "deeper(x, *named):"
     )
-    here, there = (read_by(cell(text, __file__=f"/{one}/a.py", folder=f"/{one}")) for one in ("here", "there"))
+    here, there = (Reached(cell(text, __file__=f"/{one}/a.py", folder=f"/{one}")).digest for one in ("here", "there"))
     assert here == there
 
 
@@ -188,7 +188,7 @@ def test_variables_around_a_class_are_covered(decorated: bool) -> None:
 
 
 def test_networks_that_read_nothing_have_no_such_part() -> None:
-    assert read_by(nn.Sequential(nn.Linear(2, 2), nn.ReLU())) is None
+    assert Reached(nn.Sequential(nn.Linear(2, 2), nn.ReLU())).digest is None
     assert "read:" not in model_digest(rf.load_model("default").module)
 
 
@@ -209,7 +209,7 @@ def test_a_function_that_its_file_defines_again_is_another(tmp_path: Path) -> No
     file.write_text("def turned(x):\n    return x\nfirst = turned\ndef turned(x):\n    return -x\n")
     there: dict[str, Any] = {"__name__": "a_cell"}
     exec(compile(file.read_text(), file, "exec"), there)
-    plus, minus = (read_by(cell(deeper=there[name])) for name in ("first", "turned"))
+    plus, minus = (Reached(cell(deeper=there[name])).digest for name in ("first", "turned"))
     assert plus != minus
 
 
@@ -222,7 +222,7 @@ def test_a_run_goes_on_with_what_its_code_read_alone(tmp_path: Path, monkeypatch
             return rf.certify(net, x, sigma=0.25, n=50, out=tmp_path / "run", progress=False)
 
     with monkeypatch.context() as before:
-        before.setattr("ringfence.models.weights.read_by", lambda module: None)  # as earlier versions did
+        before.setattr(Reached, "digest", None)  # as earlier versions did
         run(cell())
     run(cell())  # and their runs go on
     rf.certify(cell(), x, sigma=0.25, n=50, out=tmp_path / "new", progress=False)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import ringfence as rf
-from ringfence.digests import changes
+from ringfence.digests import apart, changes, difference, joined
 from ringfence.errors import ModelError, StoreError
 from ringfence.models import model_digest
 
@@ -155,6 +155,56 @@ def test_objects_that_hold_each_other_end() -> None:
     one.other, other.other, other.net = other, one, net  # type: ignore[attr-defined]
     net.inside = one  # type: ignore[assignment]
     assert digest(net) == digest(net)
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.calls, self.sizes = 0, list[int]()
+
+    def update(self, size: int) -> None:
+        self.calls += 1
+        self.sizes.append(size)
+
+
+class Filling(Holds):
+    """Counts, and keeps what its first forward made."""
+
+    def __init__(self, **kept: object) -> None:
+        super().__init__(**kept)
+        self.calls, self.sizes, self.meter, self.noted = 0, set[int](), Meter(), dict[str, int]()
+        self.grid: Tensor | None = None
+        self.register_buffer("last", torch.zeros(2), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        self.sizes.add(len(x))
+        self.noted["calls"] = self.calls
+        self.meter.update(len(x))
+        self.last = x[0]
+        self.grid = torch.linspace(0.5, 1.0, 2) if self.grid is None else self.grid
+        return super().forward(x) * self.grid
+
+
+def test_what_a_network_fills_itself_may_differ_where_its_answers_are_compared() -> None:
+    net = Filling(factor=2.0)
+    fresh = digest(net)
+    net(torch.ones(3, 2))
+    filled = digest(net)
+    assert difference("the model", filled, fresh) is None
+    assert apart(filled, fresh) == changes(filled, fresh)  # as of two runs, which may be of two classifiers
+    assert "layers or attributes of the network" in str(apart(filled, fresh))
+    assert "layers or attributes of the network" in str(difference("the model", digest(Filling(factor=3.0)), filled))
+    assert "unfilled:" not in digest(Holds(factor=2.0))
+
+
+def test_of_a_tree_every_network_counts_beside_one_that_fills_something() -> None:
+    def tree(factor: float, calls: int) -> str:
+        net = Filling()
+        net.calls = calls
+        return joined([digest(net), digest(Holds(factor=factor))], " ".join)
+
+    assert difference("the model", tree(2.0, 1), tree(2.0, 0)) is None
+    assert "layers or attributes of the network" in str(difference("the model", tree(3.0, 1), tree(2.0, 0)))
 
 
 @pytest.mark.parametrize("kind", ["lock", "weight norm"])

@@ -10,7 +10,8 @@ from torch import nn
 
 from ringfence.classifiers.architectures import LeNet
 from ringfence.errors import ModelError
-from ringfence.models.weights import WeightsWarning, fit_weights, read_weights, split_weights, state_digest
+from ringfence.models.identity import state_digest
+from ringfence.models.weights import WeightsWarning, fit_weights, read_weights, split_weights
 
 
 def test_first_differing_key_is_named() -> None:

@@ -209,7 +209,7 @@ class NormOptions:
 
     @property
     def shown(self) -> InNorm | None:
-        """None: the one that was proved."""
+        """The norm that was asked for; None: the one that was proved."""
         from ringfence.stats.norms import InNorm
 
         if self.norm is None and self.coordinates is not None:

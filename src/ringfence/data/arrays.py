@@ -34,7 +34,7 @@ def read_npz(path: Path, split: str) -> dict[str, Array]:
         raise DataError(path, rule, error or "too many bytes", remedy) from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(
-            str(path), "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
+            path, "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
         ) from error
 
 

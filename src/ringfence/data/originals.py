@@ -81,7 +81,7 @@ def read_cifar_python(path: Path) -> tuple[Bytes, Bytes]:
     # A damaged or hostile pickle can raise nearly anything.
     except Exception as error:
         raise DataError(
-            str(path), "must be a CIFAR-10 batch of plain arrays", error, "Fetch the official file again."
+            path, "must be a CIFAR-10 batch of plain arrays", error, "Fetch the official file again."
         ) from error
 
 

@@ -138,7 +138,7 @@ class Worker:
             self._inbox.put(None)
 
     def report(self, patience: float) -> Report:
-        """What is new; waits so many seconds for something to be."""
+        """What is new since the last report; waits up to so many seconds until there is something."""
         if self._news.wait(patience) and self._ended is None and not self._hungry.is_set():
             time.sleep(REPORT_SECONDS)  # more will come along soon, and every message costs the driver time
         self._news.clear()

@@ -1,7 +1,7 @@
 """Fixed linear maps before the noise, with a certified bound on how much they stretch."""
 
 from ringfence.lift.base import LIFTS, Identity, Lift
-from ringfence.lift.linear import MODES, Form, Linear, Mode, NoisePlace, Paper, RandomPatches, WithStrip, noise_place
+from ringfence.lift.linear import MODES, Form, Linear, Mode, Paper, RandomPatches, WithStrip, noise_place
 
 __all__ = [
     "LIFTS",
@@ -11,7 +11,6 @@ __all__ = [
     "Lift",
     "Linear",
     "Mode",
-    "NoisePlace",
     "Paper",
     "RandomPatches",
     "WithStrip",

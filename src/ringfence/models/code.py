@@ -128,14 +128,17 @@ def _is_what_runs(thing: Any, file: Path, content: bytes) -> bool:
 def _codes_in(content: bytes) -> frozenset[tuple[int, str]]:
     """All functions of a source; none where it cannot be compiled."""
     try:
-        waiting, found = [compile(content, "", "exec", dont_inherit=True)], set[tuple[int, str]]()
+        return frozenset(map(_fingerprint, with_inner(compile(content, "", "exec", dont_inherit=True))))
     except (SyntaxError, ValueError):
         return frozenset()
-    while waiting:
-        code = waiting.pop()
-        found.add(_fingerprint(code))
-        waiting += [one for one in code.co_consts if isinstance(one, CodeType)]
-    return frozenset(found)
+
+
+def with_inner(code: CodeType) -> Iterator[CodeType]:
+    """The code, and that of all functions within it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from with_inner(constant)
 
 
 @lru_cache(maxsize=4096)

@@ -16,8 +16,9 @@ from ringfence.errors import ModelError
 from ringfence.models.architecture import denoiser_name, published_dncnn
 from ringfence.models.diffusion import DIFFUSION, load_diffusion
 from ringfence.models.factory import build_from_factory
+from ringfence.models.identity import model_digest
 from ringfence.models.source import BLIND, FACTORIES, GUIDED, Kind, source_of
-from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
+from ringfence.models.weights import Weights, fit_weights, read_weights
 from ringfence.models.zoo import zoo_file
 
 _FORMS = (

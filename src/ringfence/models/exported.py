@@ -90,9 +90,7 @@ def load_exported(path: Path, device: str | torch.device) -> tuple[Exported, byt
         made = "torch.export.save" if path.suffix == ".pt2" else "torch.jit.save"
         told = str(error).strip().splitlines()
         received = told[0] if told else type(error).__name__
-        raise ModelError(
-            str(path), f"must be a program saved by {made}", received, "Export the model again."
-        ) from error
+        raise ModelError(path, f"must be a program saved by {made}", received, "Export the model again.") from error
     return module, hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
 
 
@@ -101,7 +99,7 @@ def _exported(path: Path, device: str | torch.device) -> Exported:
     names = program.graph_signature.user_inputs
     if len(names) != 1:
         raise ModelError(
-            str(path), "must take one batch of inputs", f"{len(names)} inputs", "Export a module of one argument."
+            path, "must take one batch of inputs", f"{len(names)} inputs", "Export a module of one argument."
         )
     node = next(node for node in program.graph.nodes if node.name == names[0])
     batch = node.meta["val"].shape[0]

@@ -19,12 +19,13 @@ from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
 from ringfence.models.grammar import LIVE, Tree, as_tree
 from ringfence.models.hugging_face import HuggingFace
+from ringfence.models.identity import model_digest
 from ringfence.models.library import Library, Timm, Torchvision
 from ringfence.models.onnx_graph import OnnxFile
 from ringfence.models.registry import NODES, SOURCES
 from ringfence.models.resolve import LoadedModel, Sources, resolve
 from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
-from ringfence.models.weights import Weights, fit_weights, model_digest, read_weights
+from ringfence.models.weights import Weights, fit_weights, read_weights
 from ringfence.models.zoo import zoo_file
 
 for _source_kind in (Timm, Torchvision, HuggingFace, OnnxFile, Diffusion):

@@ -5,37 +5,30 @@ from __future__ import annotations
 import dis
 import os
 from argparse import Namespace
+from collections import deque
 from collections.abc import Iterator
 from functools import _lru_cache_wrapper, partial
 from types import CodeType, FunctionType, MethodType, SimpleNamespace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import torch
 from torch import nn
 
 from ringfence.digests import hashed
-from ringfence.models.code import is_installed, is_theirs, source_of, things
-from ringfence.models.structure import closed_over, entries, is_plain, value_lines
+from ringfence.models.code import is_installed, is_theirs, source_of, things, with_inner
+from ringfence.models.structure import ValueLines, closed_over, entries, is_plain
 
 DEVICES = ("cpu", "cuda", "mps")
 """Words by which programs say where to compute, which changes from machine to machine and is no part of a network."""
 
 
-def read_by(module: nn.Module) -> str | None:
-    """Hash over variables of the user's modules and classes that ``forward`` and what it calls read, and over the files
-    of the functions it calls; None where there are none.
+@final
+class Reached:
+    """Functions and classes of the user's that a network's code reaches, and the words that stand in it.
 
-    Followed are names that stand in the code, from ``forward``, hooks and functions among attributes on. What the code
-    sets or fills itself is left out, a counter or a cache, and so are lists of objects and places on this machine.
+    Followed are names that stand in the code, from ``forward``, hooks and functions among attributes on.
     """
-    found = _Reached(module)
-    lines = sorted(set(found.lines()))
-    return hashed(line for _, each in lines for line in each) if lines else None
-
-
-class _Reached:
-    """Functions and classes of the user's that a network's code reaches, and the words that stand in it."""
 
     def __init__(self, module: nn.Module) -> None:
         self.seen = {id(part) for part in module.modules()}
@@ -65,7 +58,7 @@ class _Reached:
             elif id(thing) not in self.functions and is_theirs(thing):
                 self.functions[id(thing)] = thing
                 self.words |= set(_words(thing.__code__))
-                self.written |= set(_written(thing.__code__))
+                self.written |= {one for part in with_inner(thing.__code__) for one in _written(part)}
                 found = [
                     _function_in(one) for one in (*_variables(thing).values(), getattr(thing, "__wrapped__", None))
                 ]
@@ -80,7 +73,22 @@ class _Reached:
             self.looked_at.add(kind)  # a deep network has a few classes in many layers
             self.kinds |= {} if kind.__module__ == "builtins" or is_installed(kind) else {id(kind): kind}
 
-    def lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
+    @property
+    def digest(self) -> str | None:
+        """Hash over variables of the user's modules and classes that the code reads, and over the files of the
+        functions it calls; None where there are none.
+
+        What the code sets or fills itself is left out, a counter or a cache, and so are lists of objects and places on
+        this machine.
+        """
+        lines = sorted(set(self._lines()))
+        return hashed(line for _, each in lines for line in each) if lines else None
+
+    def fills(self, name: str, value: Any) -> bool:
+        """Whether the code sets attributes of this name, or fills them where they are containers."""
+        return self._is_written(ATTRIBUTE, name, value)
+
+    def _lines(self) -> Iterator[tuple[str, tuple[bytes, ...]]]:
         """(where, what) is read there."""
         for function in self.named.values():
             code = function.__code__
@@ -98,7 +106,7 @@ class _Reached:
     def _is_written(self, what: str, name: str, value: Any) -> bool:
         """Whether the code sets it, or fills it: a counter, a cache, a list of what passed."""
         filled = (FILLED + what, name) in self.written
-        return (what, name) in self.written or (filled and isinstance(value, list | dict | torch.Tensor | np.ndarray))
+        return (what, name) in self.written or (filled and isinstance(value, CONTAINERS))
 
     def _value(self, where: str, value: Any) -> Iterator[tuple[str, tuple[bytes, ...]]]:
         """Numbers, words, arrays and networks; of mappings and objects what the code names."""
@@ -109,7 +117,7 @@ class _Reached:
             return
         if is_plain(value) or isinstance(value, torch.Tensor | np.ndarray | np.generic | nn.Module):
             if id(value) not in self.told:  # large ones may be read in many places
-                lines = list(value_lines("", value, set(self.seen)))
+                lines = list(ValueLines(set(self.seen)).value("", value))
                 self.told[id(value)] = (hashed(lines).encode(),) if lines else ()
             if told := self.told[id(value)]:
                 yield where, told
@@ -143,10 +151,12 @@ ASSIGNED = "STORE_GLOBAL STORE_NAME STORE_DEREF"
 VARIABLE, ATTRIBUTE, FILLED = "variable", "attribute", "filled "
 FILLING = ("add", "append", "appendleft", "clear", "extend", "fill", "insert", "pop", "popitem", "setdefault", "update")
 """What lists, mappings and arrays are told that are to change; tensors by a name that ends in _."""
+CONTAINERS = (list, dict, set, deque, torch.Tensor, np.ndarray)
 
 
 def _written(code: CodeType) -> Iterator[tuple[str, str]]:
-    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries."""
+    """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries; what
+    functions within it do, not among it."""
     begun: dict[Any, tuple[str, str]] = {}  # by where an expression begins: the last name in it, of a.b[0] that of b
     for one in dis.get_instructions(code):
         begin, name = (one.positions or (None,) * 4)[0:3:2], one.argval
@@ -160,26 +170,15 @@ def _written(code: CodeType) -> Iterator[tuple[str, str]]:
             yield VARIABLE, name
         elif asked or one.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"):
             begun[begin] = (ATTRIBUTE if asked else VARIABLE, name)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _written(constant)
 
 
 def _used(code: CodeType, how: str) -> Iterator[str]:
     """Names in instructions of these kinds, in functions within it too."""
-    for one in dis.get_instructions(code):
-        if one.opname in how.split():
-            yield one.argval
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _used(constant, how)
+    every = (one for part in with_inner(code) for one in dis.get_instructions(part))
+    return (one.argval for one in every if one.opname in how.split())
 
 
 def _words(code: CodeType) -> Iterator[str]:
     """Names, and texts by which a mapping may be asked."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _words(constant)
-        elif isinstance(constant, str):
-            yield constant
+    for part in with_inner(code):
+        yield from (*part.co_names, *(one for one in part.co_consts if isinstance(one, str)))

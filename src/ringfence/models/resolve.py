@@ -17,8 +17,8 @@ from ringfence.errors import Collected, ModelError
 from ringfence.lift import Identity, Lift
 from ringfence.models.code import code_settings
 from ringfence.models.grammar import Leaf, Live, Node, Tree, live_places
+from ringfence.models.identity import model_digest
 from ringfence.models.registry import ONE, LaneSet, NodeKind, Shape, checked, named_models, settle
-from ringfence.models.weights import model_digest
 
 AFTER_SMOOTHING: Final = "after-smoothing"
 """The procedure that reads members instead of one classifier."""
@@ -91,8 +91,8 @@ def root_is_sound(tree: Tree) -> bool:
 
 
 def lift_of(tree: Tree, shape: Shape | None) -> Lift | None:
-    """The lift of a tree for inputs of this shape, which takes none of its models; None where the root is a network of
-    a program, which may have named any beside it."""
+    """The lift of a tree for inputs of this shape, without loading its models; None where the root is a network of a
+    program, which was given together with any lift."""
     if not isinstance(tree, Node):
         return None if live_places(tree) else Identity()
     kind = settle(tree)
@@ -124,7 +124,8 @@ def _refuse_lift_of(tree: Node, kind: NodeKind) -> None:
 
 
 def lanes_of(tree: Tree, of_live: LaneSet = ONE) -> LaneSet:
-    """The lanes of its classifier, before anything is loaded; of_live: those of networks that a config can but name."""
+    """The lanes of its classifier, before anything is loaded; of_live: those of a network of the program,
+    which the text of a tree only names."""
     if isinstance(tree, Live):
         return tree.module.lanes if isinstance(tree.module, Classifier) else ONE
     if isinstance(tree, Leaf):

@@ -9,13 +9,13 @@ import pickletools
 import re
 from argparse import Namespace
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, final
 from zipfile import ZipFile
 
 import numpy as np
@@ -28,86 +28,96 @@ from ringfence.models.code import is_installed, is_theirs, source_of
 _DEEPEST = 6
 """Containers within containers that are looked into."""
 
+Fills = Callable[[str, Any], bool]
+"""Whether code sets an attribute of this name, or fills it where it has this value: a counter, a cache."""
 
-def structure(module: nn.Module) -> str:
+
+def structure(module: nn.Module, fills: Fills | None = None) -> str:
     """What a network of a program is made of beside its weights: names of its classes, installed ones too, and what
     their instances hold: numbers, words, functions, and tensors that no state dict has.
 
     A network that a spec names is told by its code; one that a program made may be any composition of torch's layers.
+    fills: attributes that are left out, because the network's own code sets or fills them.
     """
-    return hashed(_parts(module, {id(part) for part in module.modules()}))
-
-
-def _parts(module: nn.Module, seen: set[int]) -> Iterator[bytes]:
-    scripted, first = "", dict[int, str]()
-    for name, part in list(module.named_modules(remove_duplicate=False)):  # kept, so that no number is another's, too
-        if first.setdefault(id(part), name) != name:  # a layer that stands in several places
-            yield f"{name} is {first[id(part)]}".encode()
-            continue
-        yield from _held(name, part, seen)
-        if isinstance(part, torch.jit.ScriptModule) and not (scripted and name.startswith(scripted)):
-            scripted = f"{name}." if name else "."  # what it is made of is compiled with it
-            yield from script_lines(part)
-
-
-def _held(name: str, part: nn.Module, seen: set[int]) -> Iterator[bytes]:
-    yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
-    unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
-    library = is_installed(type(part))
-    for key, value in sorted({**vars(part), **unsaved}.items()):
-        # Names that libraries keep to themselves: nobody can look into what is under them.
-        closed = key in _OF_TORCH or (library and key.startswith("_"))
-        if key != "training" and not key.startswith("_torchdynamo"):  # those tell of the process that compiled it
-            yield from value_lines(key, value, seen, closed=closed)
-    for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
-        yield from value_lines(f"hook {place}", hook, seen)
+    return hashed(ValueLines({id(part) for part in module.modules()}, fills).network(module))
 
 
 _OF_TORCH = frozenset(vars(nn.Module()))
 """What every module has: weights, parts and hooks, which are told by themselves."""
 
 
-def value_lines(key: str, value: Any, seen: set[int], depth: int = 0, closed: bool = False) -> Iterator[bytes]:
-    """A value by its name: numbers, arrays, functions with what they close over, networks that are no part of the one
-    that holds them, objects of the user's own classes, and containers of those.
+@final
+class ValueLines:
+    """Values as lines to hash. seen: objects that were looked into; fills: attributes that are left out."""
 
-    Objects of installed classes are passed over: theirs may say where a file lay, or when. So is what lies deeper than
-    anyone writes. seen: objects that were looked into; closed: containers and objects are not.
-    """
-    if isinstance(value, torch.Tensor):
-        yield f"{key}={value.dtype}".encode()
-        with suppress(RuntimeError):  # sparse, nested, or without values
-            yield f"{tuple(value.shape)}".encode()
-            there = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
-            yield there.reshape(-1).view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray | np.generic) and not is_plain(value) and value.dtype != object:
-        yield f"{key}={value.dtype}{value.shape}".encode()
-        yield value.tobytes()
-    elif inspect.isroutine(value):
-        yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}{_place(value)}".encode()
-        yield from _values(key, closed_over(value), seen, depth)
-    elif is_plain(value):
-        yield f"{key}={value!r}".encode()
-    elif isinstance(value, type | np.ufunc):
-        yield f"{key}={getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}".encode()
-    elif isinstance(value, partial):
-        yield from value_lines(key, value.func, seen, depth + 1)
-        yield from _values(key, {**dict(enumerate(value.args)), **value.keywords}, seen, depth)
-    elif not closed and id(value) not in seen:
-        seen.add(id(value))
-        if isinstance(value, nn.Module):  # in a list, say: neither its weights nor its mode are the network's
-            yield from _parts(value, seen)
-            yield from _values(key, value.state_dict(), seen, depth)
-        else:
-            yield from _values(key, entries(value), seen, depth)
+    def __init__(self, seen: set[int], fills: Fills | None = None) -> None:
+        self._seen, self._fills = seen, fills
+
+    def network(self, module: nn.Module) -> Iterator[bytes]:
+        """Its parts, each with what it holds."""
+        scripted, first = "", dict[int, str]()
+        # A list, so that no part is gone and its number another's.
+        for name, part in list(module.named_modules(remove_duplicate=False)):
+            if first.setdefault(id(part), name) != name:  # a layer that stands in several places
+                yield f"{name} is {first[id(part)]}".encode()
+                continue
+            yield from self._part(name, part)
+            if isinstance(part, torch.jit.ScriptModule) and not (scripted and name.startswith(scripted)):
+                scripted = f"{name}." if name else "."  # what it is made of is compiled with it
+                yield from script_lines(part)
+
+    def _part(self, name: str, part: nn.Module) -> Iterator[bytes]:
+        yield f"{name}: {type(part).__module__}.{type(part).__qualname__}".encode()
+        unsaved = {key: part._buffers[key] for key in part._non_persistent_buffers_set}
+        library = is_installed(type(part))
+        for key, value in sorted(_unfilled({**vars(part), **unsaved}, None if library else self._fills).items()):
+            # Names that libraries keep to themselves: nobody can look into what is under them.
+            closed = key in _OF_TORCH or (library and key.startswith("_"))
+            if key != "training" and not key.startswith("_torchdynamo"):  # those tell of the process that compiled it
+                yield from self.value(key, value, closed=closed)
+        for place, hook in enumerate((*part._forward_hooks.values(), *part._forward_pre_hooks.values())):
+            yield from self.value(f"hook {place}", hook)
+
+    def value(self, key: str, value: Any, depth: int = 0, closed: bool = False) -> Iterator[bytes]:
+        """A value by its name: numbers, arrays, functions with what they close over, networks that are no part of the
+        one that holds them, objects of the user's own classes, and containers of those.
+
+        Objects of installed classes are passed over: theirs may say where a file lay, or when. So is what lies deeper
+        than anyone writes. closed: containers and objects are not looked into.
+        """
+        if isinstance(value, torch.Tensor):
+            yield f"{key}={value.dtype}".encode()
+            with suppress(RuntimeError):  # sparse, nested, or without values
+                yield f"{tuple(value.shape)}".encode()
+                there = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+                yield there.reshape(-1).view(torch.uint8).numpy().tobytes()
+        elif isinstance(value, np.ndarray | np.generic) and not is_plain(value) and value.dtype != object:
+            yield f"{key}={value.dtype}{value.shape}".encode()
+            yield value.tobytes()
+        elif inspect.isroutine(value):
+            yield f"{key}={getattr(value, '__module__', '')}.{value.__qualname__}{_place(value)}".encode()
+            yield from self._values(key, closed_over(value), depth)
+        elif is_plain(value):
+            yield f"{key}={value!r}".encode()
+        elif isinstance(value, type | np.ufunc):
+            yield f"{key}={getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}".encode()
+        elif isinstance(value, partial):
+            yield from self.value(key, value.func, depth + 1)
+            yield from self._values(key, {**dict(enumerate(value.args)), **value.keywords}, depth)
+        elif not closed and id(value) not in self._seen:
+            self._seen.add(id(value))
+            if isinstance(value, nn.Module):  # in a list, say: neither its weights nor its mode are the network's
+                yield from self.network(value)
+                yield from self._values(key, value.state_dict(), depth)
+            else:
+                yield from self._values(key, entries(value, self._fills), depth)
+
+    def _values(self, key: str, inside: Mapping[Any, Any], depth: int) -> Iterator[bytes]:
+        for place, (name, value) in enumerate(inside.items()) if depth < _DEEPEST else ():
+            yield from self.value(f"{key}.{name if is_plain(name) else place}", value, depth + 1)
 
 
-def _values(key: str, inside: Mapping[Any, Any], seen: set[int], depth: int) -> Iterator[bytes]:
-    for place, (name, value) in enumerate(inside.items()) if depth < _DEEPEST else ():
-        yield from value_lines(f"{key}.{name if is_plain(name) else place}", value, seen, depth + 1)
-
-
-def entries(container: Any) -> Mapping[Any, Any]:
+def entries(container: Any, fills: Fills | None = None) -> Mapping[Any, Any]:
     """What a container or an object of a user's class holds, by name or place; of anything else nothing."""
     if isinstance(container, Mapping):
         return container
@@ -124,7 +134,11 @@ def entries(container: Any) -> Mapping[Any, Any]:
     every = [vars(kind).get("__slots__", ()) for kind in type(container).__mro__]
     names = [name for some in every for name in ([some] if isinstance(some, str) else some)]
     slots = {name: getattr(container, name) for name in names if hasattr(container, name)}
-    return {**slots, **getattr(container, "__dict__", {})}
+    return _unfilled({**slots, **getattr(container, "__dict__", {})}, fills)
+
+
+def _unfilled(attributes: Mapping[str, Any], fills: Fills | None) -> Mapping[str, Any]:
+    return {name: value for name, value in attributes.items() if fills is None or not fills(name, value)}
 
 
 def script_lines(module: torch.jit.ScriptModule) -> Iterator[bytes]:

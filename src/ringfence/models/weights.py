@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import re
 import warnings
@@ -16,11 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ringfence.digests import EARLIER, READ, hashed, write_digest
 from ringfence.errors import ModelError
-from ringfence.models.code import code_parts
-from ringfence.models.reads import read_by
-from ringfence.models.structure import structure
 
 CHECKPOINTS = (".pt", ".pth", ".tar", ".ckpt", ".bin", ".safetensors")
 """Endings of files that hold weights."""
@@ -93,7 +88,7 @@ def _read_checkpoint(path: Path) -> Weights:
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
         raise ModelError(
-            str(path),
+            path,
             "must hold plain tensors (it is read without running code)",
             f"a pickle of {named[1] if named else 'something else'}",
             "Save model.state_dict(), best as .safetensors, and name what builds the network: file.py:factory@FILE.",
@@ -106,7 +101,7 @@ def _read_checkpoint(path: Path) -> Weights:
         state = {key: one for key, one in state.items() if isinstance(one, Tensor) or not _METRIC.fullmatch(str(key))}
     if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()) or not state:
         raise ModelError(
-            str(path),
+            path,
             f"must be a state dict, alone or under one of {', '.join(map(repr, _CONTAINERS))}",
             f"a {type(state).__name__}" if not isinstance(state, Mapping) else "entries that are not tensors",
             "Save model.state_dict().",
@@ -194,40 +189,3 @@ def _first_difference(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor])
 
 def _is_counter(key: str) -> bool:
     return key.endswith("num_batches_tracked")
-
-
-def model_digest(module: nn.Module, extra: bytes = b"", factory: str | None = None, structured: bool = False) -> str:
-    """Weights and code of a model: extra stands for what no tensor holds, factory is the spec that built it.
-
-    structured: a program built it, or a library from a name, and only its layers tell how.
-    """
-    weights, code = state_digest(module), code_parts(module, factory)
-    if extra:
-        code["program"] = hashed([extra])
-    if structured:
-        code["structure"] = structure(module)
-    elif "code" not in code:
-        code[EARLIER] = state_digest(module, extra) if extra else weights
-    if (read := read_by(module)) is not None:
-        code[READ] = read
-    return write_digest({"weights": weights, **code})
-
-
-def state_digest(module: nn.Module, extra: bytes = b"") -> str:
-    """blake2b over the names, types, shapes and bytes of the state dict, in the order of names."""
-    digest = hashlib.blake2b(extra, digest_size=16)
-    for key, value in sorted(module.state_dict().items()):
-        if not isinstance(value, Tensor) or value.is_meta or value.is_quantized or value.layout != torch.strided:
-            found = f"'{key}', {_kind(value)}"
-            remedy = "Give the network with weights in memory, and as it was before they were packed or quantized."
-            raise ModelError(type(module).__name__, "must have weights that are plain tensors", found, remedy)
-        digest.update(f"{key}|{value.dtype}|{tuple(value.shape)}|".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
-
-
-def _kind(value: object) -> str:
-    """What stands in the place of weights."""
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}"
-    return f"a tensor of {value.dtype}, {str(value.layout).removeprefix('torch.')}, on {value.device}"

@@ -2,12 +2,11 @@
 
 from ringfence.operators.choose import Crops, check_clips, clips
 from ringfence.operators.norms import Operator
-from ringfence.operators.separable import Colour, Separable, Stack, pad, resize
+from ringfence.operators.separable import Separable, Stack, pad, resize
 from ringfence.operators.windows import AlreadyCut, CropsFromStrip, PositionStrip, SubVideos, Windows
 
 __all__ = [
     "AlreadyCut",
-    "Colour",
     "Crops",
     "CropsFromStrip",
     "Operator",

@@ -51,7 +51,6 @@ __all__ = [
     "Predict",
     "Procedure",
     "Sequential",
-    "Setting",
     "Softmax",
     "Staged",
     "State",

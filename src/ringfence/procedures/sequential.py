@@ -111,7 +111,7 @@ class Sequential(SequentialLooks, Voted):
 
     @property
     def level(self) -> float:
-        """All of it."""
+        """All of alpha."""
         return self.alpha
 
     @property

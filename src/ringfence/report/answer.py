@@ -16,7 +16,7 @@ from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
 OUTSIDE = 0.025
 """Probability left out on each side of an interval of 95%."""
 _PICTURES = ("curve", "outcomes", "ecdf")
-"""Kinds of pictures that may open a page, the best first."""
+"""Kinds of figures that may open a page, the best first."""
 _USUAL = 0.25
 
 

@@ -208,8 +208,20 @@ class Material:
     extras: Extras = field(default_factory=Extras)
 
     def natural(self, lane: Lane) -> Natural | None:
-        """Natural accuracy of a lane, by a predict run among the others where one speaks of the same classifier."""
-        return natural(lane, self.lanes)
+        """Natural accuracy of a lane: by a predict run about the same classifier and inputs if one is there, else its
+        own. The first such run named decides, before any number is looked at.
+        """
+        asked = lane if _predicts(lane) else next((other for other in self.lanes if _answers_for(other, lane)), lane)
+        if asked.test is None or asked.natural is None or not lane.records:
+            return None
+        by_id = dict(zip(asked.columns.input_id.tolist(), asked.natural.tolist(), strict=True))
+        judged = [by_id[one.input_id] == one.label for one in lane.records if one.label is not None]
+        return Natural(
+            float(np.mean(judged)) if judged else None,
+            counted_by_predict(asked.records[0]).draws,
+            asked.test.alpha,
+            asked.run,
+        )
 
     @property
     def runs(self) -> dict[str, list[Lane]]:
@@ -233,24 +245,6 @@ class Natural:
     draws: int
     alpha: float
     run: str
-
-
-def natural(lane: Lane, lanes: Sequence[Lane]) -> Natural | None:
-    """Natural accuracy of a lane: by a predict run about the same classifier and inputs if one is there, else its own.
-
-    The first such run named decides, before any number is looked at.
-    """
-    asked = lane if _predicts(lane) else next((other for other in lanes if _answers_for(other, lane)), lane)
-    if asked.test is None or asked.natural is None or not lane.records:
-        return None
-    by_id = dict(zip(asked.columns.input_id.tolist(), asked.natural.tolist(), strict=True))
-    judged = [by_id[one.input_id] == one.label for one in lane.records if one.label is not None]
-    return Natural(
-        float(np.mean(judged)) if judged else None,
-        counted_by_predict(asked.records[0]).draws,
-        asked.test.alpha,
-        asked.run,
-    )
 
 
 def _predicts(lane: Lane) -> bool:

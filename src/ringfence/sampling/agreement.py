@@ -26,8 +26,8 @@ USUAL = 0.9
 TIMES_ROUNDING = 4.0
 """Usual rounding times this is excused: the largest of many rows, between two results that both were rounded. Never
 more than the typical gap, whatever was measured."""
-HALF_OF_ITS_SIZE = 2.0**-4
-"""Rounding beyond that of the middle row is excused up to this part of a score and the top one."""
+OF_ITS_SIZE_IN_HALF = 2.0**-4
+"""Of a score and of the top one, in half precision: so much of a row's rounding is excused beyond the middle row's."""
 EXCUSED = 0.01
 """Rows that may be off where a form is compared: a vote jumps where a member is within rounding of a tie."""
 EXCUSED_IN_HALF = 0.02
@@ -81,7 +81,7 @@ class Tolerance:
         gap, top, small = _gap(wanted), wanted.amax(-1, keepdim=True), self._small(wanted)
         sizes = wanted.abs() + top.abs()
         # The more a row is rounded than the middle one, the larger its scores must be.
-        rounding = torch.minimum(self.rounding, torch.maximum(self.middle, HALF_OF_ITS_SIZE * sizes))
+        rounding = torch.minimum(self.rounding, torch.maximum(self.middle, OF_ITS_SIZE_IN_HALF * sizes))
         scale = torch.where(self.level, self.typical, torch.minimum(gap, self.typical) + theirs.abs())
         apart = ~((ours - theirs).abs() <= RELATIVE * scale + OF_ITS_SIZE * sizes + small + rounding).all(-1)
         chosen = wanted.argmax(-1, keepdim=True)

@@ -32,7 +32,7 @@ KEPT = 64
 GOLDEN = 0.618034
 """Classes weigh from 0.5 to 1.5 in these means, neighbours never the same: two that changed places are noticed."""
 DIGITS = 8
-"""Of a score: as many as float32 has."""
+"""Significant digits of a score that are kept: as many as float32 has."""
 ROUNDED = 1e-3
 """Of a score's distance from the top score, and of the usual gap below that: more than other devices and numbers of
 threads make of it. What all scores lie apart does not count: classes masked with -1e9 would hide the others."""
@@ -117,7 +117,7 @@ def _lines(scores: Tensor) -> list[str]:
 
 
 def _numbers(line: str) -> NDArray[np.float64]:
-    """None where what was kept is no numbers."""
+    """Of a line; none at all where what was kept is something else."""
     try:
         return np.array(line.split(), np.float64)
     except ValueError:

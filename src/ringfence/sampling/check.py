@@ -189,7 +189,7 @@ def _differs(found: Tensor, plain: _Plain) -> str | None:
 
 
 def _company(rows: Tensor, keep: Tensor, others: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows with those outside keep (B,) replaced, and for each which it was, -1 where it was none."""
+    """The rows, those outside keep (B,) replaced by others; and for each its place among the rows, -1 if replaced."""
     wide = keep.view(-1, *[1] * (rows.dim() - 1))
     return torch.where(wide, rows, others), torch.where(keep, _places(rows), -1)
 
@@ -208,7 +208,7 @@ def _shuffled(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _loud_and_empty(rows: Tensor) -> Tensor:
-    """Two and two."""
+    """Other neighbours, two and two: rows in reverse order, three times as large plus 1, and rows of zeros."""
     return _company(rows.flip(0) * 3 + 1, _places(rows) % 4 < 2, torch.zeros_like(rows))[0]
 
 
@@ -261,7 +261,7 @@ def _not_fixed(
 
 
 def not_of_one_row(problem: str) -> ClassifierError:
-    """Of a classifier that is no fixed function of a row."""
+    """The refusal of a classifier that is no fixed function of a row."""
     return ClassifierError(
         "classifier",
         "must treat every row alone, as a fixed function",

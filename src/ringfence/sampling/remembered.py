@@ -151,7 +151,7 @@ class Remembered:
 
 
 def changed(rows: str) -> ClassifierError:
-    """These had other scores than before."""
+    """The refusal of a classifier of which these rows had other scores than before."""
     return ClassifierError(
         "classifier",
         "must stay the same while it is certified",

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def gathered(queue: SimpleQueue[T], seconds: float | None = None) -> list[T]:
-    """All that a queue holds, once it holds anything; nothing where it stays empty for so long."""
+    """All that a queue holds, as soon as it holds something; an empty list where nothing comes for so many seconds."""
     items: list[T] = []
     with suppress(Empty):
         items.append(queue.get(timeout=seconds))

@@ -39,9 +39,7 @@ def certification_at(path: str | Path, trust: bool = False, device: str | None =
         changed = run.check().get(CONFIG)
     if changed is not None:
         rule = "must be what was certified, which is what is served"
-        raise StoreError(
-            str(path / CONFIG), rule, f"a file that {changed}", "Restore it from a copy, or certify again."
-        )
+        raise StoreError(path / CONFIG, rule, f"a file that {changed}", "Restore it from a copy, or certify again.")
     if not trust:
         refuse_foreign_code(run.config.classifier.tree, path, "Look at that code; then set `trust`.")
     value, kept = Certification.of(run.config), kept_inputs(run)

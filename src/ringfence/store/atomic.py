@@ -164,9 +164,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise StoreError(
-            str(path), "must hold JSON", error, "Restore the file from a copy, or start a new run."
-        ) from error
+        raise StoreError(path, "must hold JSON", error, "Restore the file from a copy, or start a new run.") from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -223,7 +221,7 @@ def check_held(folder: Path, held: IO[bytes]) -> None:
     if not same:
         rule, found = "must stay while a process writes there", "another one, or none: it or its folder was replaced"
         remedy = "See that no other process writes there, then run the same command again."
-        raise StoreError(str(folder / LOCK), rule, found, remedy)
+        raise StoreError(folder / LOCK, rule, found, remedy)
 
 
 def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:

@@ -153,7 +153,7 @@ class NoiseConfig(_Part):
 
     @model_validator(mode="after")
     def _of_one_form(self) -> Self:
-        """What is shown of the claims, and in which norm, is read here: a lattice left out would leave it out there."""
+        """Readers take both from here: without them a claim about lattice points would pass for one about all."""
         if (self.form == "exact") != (self.lattice is not None) or (self.lattice is None) != (self.coordinates is None):
             raise ValueError("exact noise has a lattice and the number of coordinates, float noise neither")
         return self
@@ -260,7 +260,7 @@ class RunConfig(_Part):
             raise StoreError("config", rule, " ".join(str(error).split()), remedy) from error
 
     def differences(self, other: RunConfig) -> list[tuple[str, Any, Any]]:
-        """(dotted key, our value, their value) for every setting that differs; where they come from is none."""
+        """(dotted key, our value, their value) for every setting that differs; ``migrated`` is no setting."""
         ours, theirs = (dict(flatten(one.model_dump(exclude={"migrated"}))) for one in (self, other))
         keys = [*ours, *(key for key in theirs if key not in ours)]
         pairs = [(key, ours.get(key, ABSENT), theirs.get(key, ABSENT)) for key in keys]
@@ -318,7 +318,8 @@ def read_config(file: Path, content: Any, upgrade: Callable[[Any], Any] = lambda
 
 
 def schema_of(file: Path, content: Any) -> int:
-    """The schema's version, of a newer one an error; nonsense counts as the present one and is named with its place."""
+    """The version of the schema; a newer one is refused. What is no version counts as the present one, and is told by
+    whoever reads the settings."""
     version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
     if not isinstance(version, int) or isinstance(version, bool):
         return SCHEMA_VERSION

@@ -155,7 +155,7 @@ class Folder(ABC):
         except ValidationError as error:
             rule = "must hold what networks said of inputs"
             raise StoreError(
-                str(self.path / "answers.json"), rule, error.errors()[0]["msg"], "Restore it from a copy."
+                self.path / "answers.json", rule, error.errors()[0]["msg"], "Restore it from a copy."
             ) from error
 
     def write_answers(self, answers: Answers) -> None:
@@ -207,11 +207,11 @@ class Folder(ABC):
         except (ValueError, RecursionError):
             found = content
         if found is not None and not isinstance(found, kind):
-            raise StoreError(str(self.path / name), f"must hold a JSON {kind.__name__}", "something else", "Delete it.")
+            raise StoreError(self.path / name, f"must hold a JSON {kind.__name__}", "something else", "Delete it.")
         return found
 
     def _list(self, name: str) -> list[dict[str, Any]]:
         found = self._json(name, list) or []
         if not all(isinstance(entry, dict) for entry in found):
-            raise StoreError(str(self.path / name), "must be a list of objects", "something else", "Delete it.")
+            raise StoreError(self.path / name, "must be a list of objects", "something else", "Delete it.")
         return list(found)

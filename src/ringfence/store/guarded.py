@@ -77,7 +77,7 @@ class Guarded:
         fault = self._digests.fault(self.path / name, self.manifest().files.get(name))
         if fault:
             remedy = "Restore it from a copy, or delete it."
-            raise StoreError(str(self.path / name), "must be as it was written", f"a file that {fault}", remedy)
+            raise StoreError(self.path / name, "must be as it was written", f"a file that {fault}", remedy)
         return read_file(self.path / name)
 
     def replace(self, name: str, content: bytes) -> None:

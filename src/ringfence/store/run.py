@@ -105,7 +105,7 @@ class RunFolder(Folder):
         changed = changed_settings(self.config, type(self).open(self.path).config)
         if changed:
             rule, remedy = "must still hold the settings of this run", "Choose another `out` for one of the two."
-            raise StoreError(str(self.path / CONFIG), rule, "; ".join(changed), remedy)
+            raise StoreError(self.path / CONFIG, rule, "; ".join(changed), remedy)
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -253,11 +253,11 @@ class RunFolder(Folder):
 
 
 def no_records(run: RunFolder | None = None) -> StoreError:
-    """What is wrong with a run, or a list, of which nothing can be told: no records, or parts that do not count."""
+    """The refusal of a run, or a list, without records: there are none, or only in parts that do not count."""
     damaged = (
         [] if run is None else [f"{name}, which {run.problems[name]}" for name in run.problems if PART.match(name)]
     )
     received, remedy = "none", "Certify some inputs first."
     if damaged:
         received, remedy = f"none that counts: {damaged[0]}", "Mend that file, or certify into the same folder again."
-    return StoreError("records" if run is None else str(run.path), "must hold at least one record", received, remedy)
+    return StoreError("records" if run is None else run.path, "must hold at least one record", received, remedy)

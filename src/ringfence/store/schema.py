@@ -47,11 +47,11 @@ RECORD_SCHEMA = pa.schema(
 
 
 LATER: dict[str, Any] = {"facts": [], "norm": "l2"}
-"""Columns that older runs do not have, and what stands for them."""
+"""Columns that older runs do not have, and the value that they get there."""
 
 
 def with_later_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with what stands for each column of the schema that came later than the table."""
+    """The table with a default for every column of the schema that is newer than the table."""
     for name, value in LATER.items():
         if name in schema.names and name not in table.column_names:
             column = schema.field(name)
@@ -134,7 +134,7 @@ def from_table(table: pa.Table) -> list[Record]:
     columns: dict[str, list[Any]] = {}
     for column in RECORD_SCHEMA:
         if column.name == "stages":
-            columns[column.name] = _read_stages(table["stages"])
+            columns[column.name] = [row for chunk in table["stages"].chunks for row in _read_stages(chunk)]
         elif column.type in (NUMBERS, FACTS):
             columns[column.name] = [dict(entry) for entry in table[column.name].to_pylist()]
         else:
@@ -167,12 +167,8 @@ def _stages_column(rows: Sequence[tuple[StageTally, ...]]) -> pa.Array:
     return pa.ListArray.from_arrays(_offsets([len(row) for row in rows]), structs)
 
 
-def _read_stages(column: pa.ChunkedArray) -> list[tuple[StageTally, ...]]:
+def _read_stages(chunk: pa.ListArray) -> list[tuple[StageTally, ...]]:
     """One tuple of stages per row; their counts are read-only views into the column's memory."""
-    return [row for chunk in column.chunks for row in _read_stage_chunk(chunk)]
-
-
-def _read_stage_chunk(chunk: pa.ListArray) -> list[tuple[StageTally, ...]]:
     structs = chunk.values
     cells = structs.field("cells")
     flat: IntArray = cells.items.values.to_numpy()

@@ -172,4 +172,4 @@ def refuse_downgraded(path: Path) -> None:
         entry = Manifest.read(path).files.get(CONFIG)
         if entry is None or entry.earlier != digest_of(read_file(path / CONFIG)):
             rule, found = "must be as it was written", "settings of schema 1 that its manifest does not know"
-            raise StoreError(str(path / CONFIG), rule, found, "Restore it from a copy.")
+            raise StoreError(path / CONFIG, rule, found, "Restore it from a copy.")

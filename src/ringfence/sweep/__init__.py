@@ -1,7 +1,7 @@
 """Sweeps: many trainings and certifications from one file, in one go or in many sittings."""
 
 from ringfence.sweep.job import Checked, Commands, Job, SweepFolder
-from ringfence.sweep.packing import Limits, Packed, Packing
+from ringfence.sweep.packing import Limits, Packing
 from ringfence.sweep.read import Sweep, asked_for, read_sweep
 from ringfence.sweep.schedule import Estimates, Schedule, State, Watch, known_sum, seconds_of
 from ringfence.sweep.unpacking import unpack
@@ -13,7 +13,6 @@ __all__ = [
     "Estimates",
     "Job",
     "Limits",
-    "Packed",
     "Packing",
     "Schedule",
     "State",

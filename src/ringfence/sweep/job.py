@@ -210,7 +210,7 @@ class SweepFolder:
         write_json(self.note_of(job), {"words": list(job.words), "minutes": minutes})
 
     def last_words(self, job: Job, lines: int = 1, shared: bool = False) -> str:
-        """The end of its log; shared: of what it said itself in one that it shares, without its name."""
+        """The last lines of its log; shared: of several jobs, of which those with its name count, without it."""
         try:
             with (self.path / self.log_of(job)).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END))
@@ -230,7 +230,7 @@ class SweepFolder:
 
 
 def speaks_as(out: Path) -> str:
-    """Begins the lines of a training in a log that it shares."""
+    """The name that begins a training's lines in a log that several share."""
     return f"{out.name}, "
 
 

@@ -42,7 +42,7 @@ class Runs(Protocol):
         """The exit code of what it runs, None while it runs."""
 
     def ask_to_end(self) -> None:
-        """Speak to it no more."""
+        """Have it stop, as by Ctrl-C; nothing waits for that."""
 
     def end(self) -> int:
         """Wait until it ends, and kill it if that takes too long."""
@@ -100,7 +100,7 @@ class Worker:
         return self.end() or 1  # nothing more will come: it is gone
 
     def ask_to_end(self) -> None:
-        """Speak to it no more."""
+        """Close its input: when that ends, it stops what it is doing."""
         if self._process is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.close()
@@ -138,7 +138,8 @@ class Worker:
 
 
 def answer_work(run: Callable[[list[list[str]]], int], ends: Collection[int], again: Callable[[], bool]) -> None:
-    """Be the program: do pieces of work as they are told, until nobody speaks, a code ends it or none may follow."""
+    """Be the program: do one piece of work after the other, until the input ends, a piece ends with one of the codes in
+    ``ends``, or ``again`` says that this process must do no more."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     work, busy = SimpleQueue[bytes | None](), threading.Event()
     with stopped_cleanly():

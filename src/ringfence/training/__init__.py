@@ -1,9 +1,8 @@
 """Training: a job is one value, objectives declare themselves, one loop on Lightning Fabric runs them."""
 
-from ringfence.training.checkpoints import Status
-from ringfence.training.data import Batch, DeviceData, TrainingNoise, load_device_data
+from ringfence.training.data import Batch, DeviceData, TrainingNoise
 from ringfence.training.job import Schedule, TrainingJob
-from ringfence.training.loop import train, train_together
+from ringfence.training.loop import train
 from ringfence.training.objectives import register_objective
 from ringfence.training.run import TrainingRun
 from ringfence.training.side_by_side import run_together, run_training
@@ -12,14 +11,11 @@ __all__ = [
     "Batch",
     "DeviceData",
     "Schedule",
-    "Status",
     "TrainingJob",
     "TrainingNoise",
     "TrainingRun",
-    "load_device_data",
     "register_objective",
     "run_together",
     "run_training",
     "train",
-    "train_together",
 ]

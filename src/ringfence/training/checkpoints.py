@@ -119,7 +119,7 @@ def export(path: Path, member: nn.Module, metadata: Mapping[str, str]) -> None:
     broken = [key for key, value in whole.items() if value.is_floating_point() and not torch.isfinite(value).all()]
     if broken:
         raise StoreError(
-            str(path), "weights must be finite", broken[0], "Lower the learning rate, or train with weight decay."
+            path, "weights must be finite", broken[0], "Lower the learning rate, or train with weight decay."
         )
     state = {key: value.half() if value.is_floating_point() else value for key, value in whole.items()}
     beyond = [key for key, value in state.items() if value.is_floating_point() and not torch.isfinite(value).all()]

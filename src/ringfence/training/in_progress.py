@@ -91,7 +91,7 @@ class TrainingInProgress:
         return (self.job.epochs if last is None else min(last, self.job.epochs)) - self.progress.epoch
 
     def stretch(self, last: int | None = None) -> int:
-        """Epochs to go with the same objective; the stepper takes it, so that a recorded step is of it."""
+        """Epochs to go until the objective changes; the stepper gets the present one, to record."""
         first = self.progress.epoch
         self.stepper.objective = now = self.job.objective.at(first)
         return next((n for n in range(1, self.left(last)) if self.job.objective.at(first + n) != now), self.left(last))

@@ -152,7 +152,7 @@ class Stepper:
 
 
 def steps_of(steppers: Sequence[Stepper]) -> Callable[[], None]:
-    """What takes every one of these by the step it was aimed at: a recorded graph on CUDA where jobs ask for it."""
+    """A function that takes the aimed step of every one: a recorded graph on CUDA where jobs ask for it."""
     if all(one.recordable for one in steppers):
         return record(steppers).replay
 
