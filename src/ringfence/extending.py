@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeVar, final
 
+from ringfence.digests import hashed
 from ringfence.errors import ArgumentError, RingfenceError
 from ringfence.sources import AsItIs, note_plugins
 
@@ -118,15 +119,29 @@ def _declared(path: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one.value for one in entry_points(group=GROUP))
 
 
+def plugin_digests() -> dict[str, str]:
+    """What was imported as a plugin here, by its name, and a digest of its code as it was then."""
+    return dict(_digests)
+
+
+_digests: dict[str, str] = {}
+
+
+def _code_of(module: ModuleType) -> str:
+    """A digest of a file, or of all that a package consists of."""
+    folders = [Path(one) for one in getattr(module, "__path__", ())]
+    files = sorted(one for folder in folders for one in folder.rglob("*.py")) or [Path(str(module.__file__))]
+    return hashed(one.read_bytes() for one in files)
+
+
 @cache
 def _imported(name: str) -> None:
     """Import once; whatever goes wrong is told as a mistake of the plugin."""
     before = set(sys.modules)
     try:
-        if name.endswith(".py"):
-            import_file(Path(name), "ringfence_plugin")
-        else:
-            import_module(name)
+        _digests[name] = _code_of(
+            import_file(Path(name), "ringfence_plugin") if name.endswith(".py") else import_module(name)
+        )
     except RingfenceError as error:
         raise ArgumentError("plugin", "must register its parts", f"{name}: {error}", "Correct it.") from error
     except (Exception, SystemExit) as error:

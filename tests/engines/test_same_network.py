@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn, final
 
 import numpy as np
 import pytest
@@ -20,11 +21,13 @@ from ringfence.attacks.on_run import run_attack
 from ringfence.classifiers import Aces, EntropySelector, HardVote, KConsensus, Lanes
 from ringfence.data import Dataset, Input
 from ringfence.engines.worker import Parcel
-from ringfence.errors import ClassifierError, StoreError
-from ringfence.lift import Identity
+from ringfence.errors import ClassifierError, ModelError, StoreError
+from ringfence.extending import _imported, load_plugins
+from ringfence.lift import Identity, Lift
 from ringfence.sampling import Answered, Question
 from ringfence.sampling.answers import KEPT, _apart, _usual_gaps
 from ringfence.serve.stored import certification_at
+from ringfence.stats.noise_law import NoiseLaw
 from ringfence.work import Work
 
 SHAPE = (1, 2, 2)
@@ -165,11 +168,49 @@ def crash(work: Work) -> NoReturn:
 
 
 def test_a_run_of_an_earlier_version_is_kept_to_from_then_on(tmp_path: Path) -> None:
-    certified(network(*NESTED), tmp_path / "run", INPUTS)
+    def stop(record: rf.Record) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        certified(network(*NESTED), tmp_path / "run", on_record=stop)
+    folder = rf.RunFolder.open(tmp_path / "run")._files
+    folder.manifest().with_file("answers.json", None).save(tmp_path / "run")  # which had none
     (tmp_path / "run" / "answers.json").unlink()
-    with pytest.warns(rf.store.StoreWarning, match=r"answers\.json is missing"):
-        certified(other(), tmp_path / "run")  # all is done: nothing is written
-    assert rf.RunFolder.open(tmp_path / "run").answers() is None
+    certified(other(), tmp_path / "run")
+    with pytest.raises(ClassifierError, match=REFUSED):
+        certified(network(*NESTED), tmp_path / "run")
+
+
+def spoil(answers: Path) -> None:
+    answers.write_text("[]")
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, spoil])
+@pytest.mark.parametrize("whole", [True, False])
+def test_lost_answers_come_back_from_the_network_that_gave_them_alone(
+    lose: Callable[[Path], None], whole: bool, tmp_path: Path
+) -> None:
+    def stop(record: rf.Record) -> None:
+        raise Stop
+
+    run, answers = tmp_path / "run", tmp_path / "run" / "answers.json"
+    if whole:
+        certified(network(*NESTED), run)
+    else:
+        with pytest.raises(Stop):
+            certified(network(*NESTED), run, on_record=stop)
+    before = answers.read_bytes()
+    lose(answers)
+    said = r"answers\.json: must be as it was written.*same command"
+    with pytest.warns(rf.store.StoreWarning), pytest.raises(StoreError, match=said):
+        certified(other(), run)
+    with pytest.raises(StoreError, match=said):  # nor is it served, or attacked
+        rf.RunFolder.open(run).answers()
+    assert not answers.exists() or answers.read_bytes() != before
+    with pytest.warns(rf.store.StoreWarning, match=r"answers\.json (is missing|was changed)"):
+        certified(network(*NESTED), run)
+    assert answers.read_bytes() == before
+    assert rf.verify(rf.RunFolder.open(run)) == []
 
 
 def read_by(read: Callable[[int], Tensor]) -> Dataset:
@@ -406,6 +447,65 @@ def test_a_worker_elsewhere_must_say_the_same(tmp_path: Path) -> None:
     Parcel.of(replace(work, answered=answered), first).unpacked()
     with pytest.raises(ClassifierError, match="8 of 8"):
         Parcel.of(replace(work, classifier=Plain(bias=1.0), answered=answered), first).unpacked()
+
+
+@final
+@dataclass(frozen=True)
+class Turned(rf.Noise):
+    """Gaussian noise that depends on a variable beside it, as a plugin's on the version that a machine has."""
+
+    name: ClassVar[str] = "turned"
+    sigma: float
+
+    @property
+    def law(self) -> NoiseLaw:
+        return rf.Gaussian(self.sigma).law
+
+    def fill(self, out: Tensor, key: int) -> None:
+        rf.Gaussian(self.sigma).fill(out, key + KEYS[0])
+
+
+KEYS = [0]
+
+
+@final
+@dataclass(frozen=True)
+class Weighed(Lift):
+    """Loses what all pixels have in common; what it weighs the others with stands beside it."""
+
+    name: ClassVar[str] = "weighed"
+    norm_bound: ClassVar[float] = 8.0  # type: ignore[misc]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return (x - x.mean()) * (1 + KEYS[0])
+
+
+@pytest.mark.parametrize(("noise", "lift"), [(Turned(0.25), Identity()), (rf.Gaussian(0.25), Weighed())])
+def test_a_worker_that_draws_other_noise_is_refused(
+    noise: rf.Noise, lift: Lift, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = rf.Certification(Plain(), INPUTS, noise=noise, procedure=FEW)
+    work = value.work(Plain(), (), lift, 3, ("main",), rf.Execution("cpu"))
+    parcel = Parcel.of(work, Input(0, INPUTS[0], None, ""))
+    parcel.unpacked()
+    monkeypatch.setattr(sys.modules[__name__], "KEYS", [1])
+    with pytest.raises(ModelError, match="noise and lift: must make of an input what the driver's do"):
+        parcel.unpacked()
+
+
+def test_a_worker_with_another_plugin_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file := tmp_path / "mine.py").write_text("A = 1\n")
+    monkeypatch.setenv("RINGFENCE_PLUGINS", str(file))
+    load_plugins()
+    value = rf.Certification(Plain(), INPUTS, noise=rf.Gaussian(0.25), procedure=FEW)
+    work = value.work(Plain(), (), Identity(), 3, ("main",), rf.Execution("cpu"))
+    parcel = Parcel.of(work, Input(0, INPUTS[0], None, ""))
+    parcel.unpacked()
+    file.write_text("A = 2\n")
+    _imported.cache_clear()  # a worker is another process
+    load_plugins()
+    with pytest.raises(ModelError, match=r"plugins: must be the driver's; got other code of .*mine\.py"):
+        parcel.unpacked()
 
 
 READING = """

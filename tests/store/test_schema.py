@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ringfence.record import Record
-from ringfence.store.parts import conditions, parquet_bytes, part_bytes, read_part
+from ringfence.store.parts import InputInfo, conditions, inputs_bytes, parquet_bytes, part_bytes, read_part
 from ringfence.store.schema import RECORD_SCHEMA, from_table, to_table
 
 Make = Callable[..., Record]
@@ -48,6 +51,26 @@ def test_a_slice_of_a_table_gives_its_own_records(make_record: Make, same: Same)
     records = [make_record(i, stages=i) for i in range(6)]
     back = from_table(to_table(records).slice(2, 3))
     assert all(same(one, other) for one, other in zip(records[2:5], back, strict=True))
+
+
+READ = """
+import os, sys
+from pathlib import Path
+from ringfence.store.parts import parse_inputs, read_part
+before = os.listdir("/proc/self/task")
+read_part(Path(sys.argv[1]))
+parse_inputs(Path(sys.argv[2]), Path(sys.argv[2]).read_bytes())
+sys.exit(len(os.listdir("/proc/self/task")) - len(before))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for threads")
+def test_no_other_thread_reads(make_record: Make, tmp_path: Path) -> None:
+    """One of Arrow's that drops Python's bytes when the interpreter is on its way down aborts the process."""
+    part, inputs = tmp_path / "part", tmp_path / "inputs.parquet"
+    part.write_bytes(part_bytes(to_table([make_record(one) for one in range(9)]), 0, 0))
+    inputs.write_bytes(inputs_bytes([InputInfo(one, None) for one in range(9)]))
+    assert subprocess.run([sys.executable, "-c", READ, str(part), str(inputs)], check=False).returncode == 0
 
 
 def test_the_file_is_compressed_with_checksums(make_record: Make) -> None:

@@ -107,8 +107,9 @@ class Started:
             engine = engine_named(execution.engine)
             here = isinstance(engine, Local)  # else an input may kill a worker, and no driver
             asked = self.loaded.asked(execution.device, data=here)
-            answered = asked.check(run) if done else None  # what is all done already is told as this network's, too
-            if answered is None and todo:
+            lost = run.answers_lost is not None  # and are made again by the network that says the same, by no other
+            answered = asked.check(run) if done and not lost else None  # what is done is told as this network's, too
+            if answered is None and (todo or lost):
                 answered = asked.begin(run)
             work = replace(work, answered=answered)
             for record in engine.records(work):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -14,20 +15,25 @@ from queue import Empty, SimpleQueue
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from ringfence.data import Input
 from ringfence.driver import Progress
 from ringfence.errors import ClassifierError, ModelError, RingfenceError
+from ringfence.extending import plugin_digests
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.philox import REFERENCES
 from ringfence.record import Record
 from ringfence.same_network import Asked, grey
-from ringfence.sampling import Answered, ForwardPlan, count_classes, pick_device
+from ringfence.sampling import Answered, ForwardPlan, Question, count_classes, pick_device
 from ringfence.version import __version__
 from ringfence.work import Execution, Work
 
 REPORT_SECONDS = 0.25
 """Records and progress are told together, so often at most."""
+
+ROUNDED = 1e-5
+"""Of the largest number that was drawn."""
 
 HUNGRY_BELOW = 4
 """Inputs left here when more are asked for."""
@@ -39,12 +45,16 @@ class Parcel:
     """Work as it travels: without inputs, and without the network where the other side can load it itself.
 
     Of a network of the program weights are sent and code is not: each side imports its own, as it does the libraries
-    that any network is made of. So the driver's answers travel too, and a worker's must be the same.
+    that any network is made of. So the driver's answers travel too, and a worker's must be the same; so must its
+    plugins, and what its lift and noise make of some input: a library of another version may draw otherwise.
     """
 
     work: Work
     folder: str
     versions: tuple[str, str]
+    plugins: dict[str, str]
+    some: Tensor
+    drawn: Tensor
 
     @classmethod
     def of(cls, work: Work, first: Input) -> Parcel:
@@ -54,7 +64,9 @@ class Parcel:
         module = torch.nn.Identity() if work.origin is not None else work.classifier
         answered = work.answered or _answered(work, tuple(first.x.shape))
         sent = replace(work, classifier=module, inputs=(), execution=alone, answered=answered)
-        return cls(sent, str(Path.cwd()), (__version__, torch.__version__))
+        some = _some(tuple(first.x.shape), work.noise.law.lattice)
+        beside = (plugin_digests(), some, _drawn(work, some))
+        return cls(sent, str(Path.cwd()), (__version__, torch.__version__), *beside)
 
     def unpacked(self) -> Work:
         """The worker's side: the network is loaded here, and must be the one the driver has."""
@@ -62,8 +74,14 @@ class Parcel:
         if here != self.versions:
             remedy = "Install the same versions of ringfence and torch everywhere."
             raise ModelError("versions", f"must be the driver's, {self.versions}", here, remedy)
+        ours, remedy = plugin_digests(), "Give all machines the same plugins and libraries."
+        if other := [name for name, digest in self.plugins.items() if ours.get(name) != digest]:
+            raise ModelError("plugins", "must be the driver's", f"other code of {', '.join(other)}", remedy)
         if Path(self.folder).is_dir():
             os.chdir(self.folder)  # names of files are the driver's
+        if not _same(_drawn(self.work, self.some), self.drawn):
+            rule, received = "must make of an input what the driver's do", "other numbers from the same key"
+            raise ModelError("noise and lift", rule, received, remedy)
         origin = self.work.origin
         work = self.work if origin is None else replace(self.work, classifier=origin.classifier())
         if work.answered is not None:
@@ -78,6 +96,22 @@ def _answered(work: Work, shape: tuple[int, ...]) -> Answered | None:
         classes = work.num_classes or count_classes(work.classifier, lifted, pick_device(device), work.lanes)
         return Asked(work.classifier, classes, work.lift, work.noise, work.seed, shape, None, device).begin()
     return None
+
+
+def _some(shape: tuple[int, ...], lattice: int | None) -> Tensor:
+    """An input of which no two neighbours are the same, on the lattice if there is one: a map may lose a grey one."""
+    steps = lattice or 2
+    return (torch.arange(math.prod(shape)) % (steps + 1)).reshape(shape).to(torch.float32) / steps
+
+
+def _drawn(work: Work, some: Tensor) -> Tensor:
+    """What lift and noise make of it, on the host, by a key that no certificate uses."""
+    return Question.about([some], [work.lift.at(some, -1)], work.noise, work.seed, 1).noisy
+
+
+def _same(found: Tensor, wanted: Tensor) -> bool:
+    """Up to the last digits, in which machines differ."""
+    return found.shape == wanted.shape and bool((found - wanted).abs().max() <= ROUNDED * wanted.abs().max())
 
 
 @final

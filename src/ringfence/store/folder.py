@@ -16,7 +16,7 @@ from ringfence.errors import StoreError
 from ringfence.store.atomic import StoreWarning, json_bytes, read_file
 from ringfence.store.config import RunConfig, plain
 from ringfence.store.guarded import Guarded
-from ringfence.store.manifest import CONFIG, FILES, INPUTS, PART
+from ringfence.store.manifest import ANSWERS, CONFIG, FILES, INPUTS, PART, SUMMARY
 from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs, part_paths
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -148,19 +148,29 @@ class Folder(ABC):
         return len(plans)
 
     def answers(self) -> Answers | None:
-        """What the networks said when the run began; None where nobody asked."""
-        found = self._json("answers.json", dict)
+        """What the networks said when the run began; None where nobody asked. Lost ones are an error: without them any
+        network would go for the run's."""
+        if fault := self.answers_lost:
+            raise self._files.not_as_written(ANSWERS, fault)
+        found = self._json(ANSWERS, dict)
         try:
             return None if found is None else Answers.model_validate(found)
         except ValidationError as error:
             rule = "must hold what networks said of inputs"
-            raise StoreError(
-                self.path / "answers.json", rule, error.errors()[0]["msg"], "Restore it from a copy."
-            ) from error
+            raise StoreError(self.path / ANSWERS, rule, error.errors()[0]["msg"], "Restore it from a copy.") from error
 
     def write_answers(self, answers: Answers) -> None:
-        """Write answers.json."""
-        self._files.replace("answers.json", json_bytes(answers.model_dump()))
+        """Write answers.json; where records stand on answers that were lost, these must be the same."""
+        content = json_bytes(answers.model_dump())
+        if self.answers_lost and self._files.manifest().parts:
+            self._files.restore(ANSWERS, content)
+        else:
+            self._files.replace(ANSWERS, content)
+
+    @property
+    def answers_lost(self) -> str | None:
+        """What became of the answers that were written, in words; None where they are there, or never were."""
+        return None if self.v1_digest else self._files.lost(ANSWERS)
 
     def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
         """Write inputs.parquet."""
@@ -177,11 +187,11 @@ class Folder(ABC):
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
-        self._files.replace("summary.json", json_bytes(plain(summary)))
+        self._files.replace(SUMMARY, json_bytes(plain(summary)))
 
     def summary(self) -> dict[str, Any] | None:
         """What summary.json holds; None while the run has not ended."""
-        return self._json("summary.json", dict)
+        return self._json(SUMMARY, dict)
 
     @property
     def shape(self) -> tuple[int, ...] | None:

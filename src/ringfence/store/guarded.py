@@ -11,9 +11,12 @@ from ringfence.errors import StoreError
 from ringfence.store.atomic import create_exclusively, read_file, write_atomically, writing_errors
 from ringfence.store.manifest import (
     ABSENT,
+    ANSWERS,
     FILES,
+    INPUTS,
     MANIFEST,
     PART,
+    SUMMARY,
     Digests,
     Entry,
     Manifest,
@@ -24,6 +27,14 @@ from ringfence.store.manifest import (
 
 _LOOKS = 5
 """A live run may change between a look at its manifest and one at its files: so often both are looked at."""
+
+_DELETED = ", or delete it and run the same command again, which makes it anew"
+MADE_AGAIN = {
+    INPUTS: _DELETED,
+    SUMMARY: _DELETED,
+    ANSWERS: ", or run the same command again where the run began: it is made again if the network still says the same",
+}
+"""What else than a copy brings a file back."""
 
 
 @final
@@ -76,9 +87,24 @@ class Guarded:
             return None
         fault = self._digests.fault(self.path / name, self.manifest().files.get(name))
         if fault:
-            remedy = "Restore it from a copy, or delete it."
-            raise StoreError(self.path / name, "must be as it was written", f"a file that {fault}", remedy)
+            raise self.not_as_written(name, fault)
         return read_file(self.path / name)
+
+    def lost(self, name: str) -> str | None:
+        """What is wrong with a file that was written, in words; None where it is there as it was, or never was."""
+        entry = self.manifest().files.get(name)
+        return None if entry is None else self._digests.fault(self.path / name, entry)
+
+    def restore(self, name: str, content: bytes) -> None:
+        """A file that was lost, where this is what it held: the manifest knows it by its digest."""
+        if self.manifest().files[name].blake2b != digest_of(content):
+            raise self.not_as_written(name, self.lost(name) or "is another now")
+        write_atomically(self.path / name, content)
+
+    def not_as_written(self, name: str, fault: str) -> StoreError:
+        """Of a file that was changed or lost since it was written."""
+        remedy = f"Restore it from a copy{MADE_AGAIN.get(name, '')}."
+        return StoreError(self.path / name, "must be as it was written", f"a file that {fault}", remedy)
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace or make a file that is no part."""
