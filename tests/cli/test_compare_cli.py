@@ -173,3 +173,10 @@ def test_median_radii_are_shown_rounded_down(runs: dict[str, Path]) -> None:
     (line,) = [one for one in compare(runs["two"]).stdout.splitlines() if one.startswith("one-sided ")]
     shown = float(line.split()[1])
     assert found["median_radius"] - 0.001 < shown <= found["median_radius"]
+
+
+def test_a_wrong_mechanism_is_told_of_the_option_that_names_it(runs: dict[str, Path]) -> None:
+    two = (runs["fixed"], runs["two"])
+    assert compare(*two, "--by", "WRONG", code=2).stderr.startswith("error: --by: must be one of neyman-pearson,")
+    assert compare(*two, "--by", "renyi+x", code=2).stderr.startswith("error: --by: ")
+    assert compare(*two, "--mechanism", "x", "renyi", code=2).stderr.startswith("error: --mechanism: ")
