@@ -175,7 +175,7 @@ def test_laws_find_what_is_broken() -> None:
         },
     )
     for noise in (rf.Gaussian(0.5).law, rf.Gaussian(0.5), 0.5):
-        told = r"greedy: must not exceed the distance of half-spaces.*the worst at p_a .*: 2\.398, where 2\.375 is true"
+        told = r"greedy: must not exceed the distance of half-spaces.*the worst at p_a .*: 2\.399, where 2\.375 is true"
         with pytest.raises(ArgumentError, match=told):
             laws.check_mechanism(greedy(), noise)
 

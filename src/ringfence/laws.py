@@ -34,7 +34,7 @@ def check_mechanism(mechanism: Mechanism, noise: NoiseLaw | Noise | float) -> No
     they have probability F(a - r) and 1 - F(b - r), so that no sound radius is larger than where they tie.
     noise: one that it is proved for, its law, or the sigma of Gaussian noise.
     """
-    law = as_law(getattr(noise, "law", noise))
+    law = as_law(noise if isinstance(noise, NoiseLaw | float | int) else noise.law)
     a, b = np.meshgrid(np.linspace(-3, 6, 181) * law.scale, np.linspace(-3, 8, 221) * law.scale)
     a, b = a[a <= b], b[a <= b]
     heard = (1.0 - law.cdf(b) > 1e-6) & (law.cdf(a) < 1 - 1e-6)  # beyond, differences from 1 have few digits left
