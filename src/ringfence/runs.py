@@ -144,7 +144,7 @@ class Run:
         """
         from ringfence.report.lane_figures import figure
         from ringfence.report.reading import load
-        from ringfence.report.rendering import drawn, save
+        from ringfence.report.rendering import rendered, save
 
         others = {name: one.folder.path if isinstance(one, Run) else Path(one) for name, one in (beside or {}).items()}
         lanes = load(
@@ -153,7 +153,7 @@ class Run:
         found = figure(kind, lanes)
         if out is not None:
             save(found, Path(out), width)
-        return Picture(drawn(found, ".svg", width).decode())
+        return Picture(rendered(found, ".svg", width).decode())
 
     def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:
         """Whether it shows a certified accuracy, such as ``0.60@0.5``, with this confidence over inputs and noise."""

@@ -58,10 +58,10 @@ def _share_data(spec: dict[str, Any]) -> dict[str, Any]:
 def save(figure: Figure, out: Path, width: int = 640) -> None:
     """Write the figure as .png, .svg or .pdf, with its title and without the page around it."""
     check_picture(out)
-    write(out, drawn(figure, out.suffix, width))
+    write(out, rendered(figure, out.suffix, width))
 
 
-def drawn(figure: Figure, suffix: str, width: int = 640) -> bytes:
+def rendered(figure: Figure, suffix: str, width: int = 640) -> bytes:
     """The same as the bytes of a file that ends so."""
     if not 100 <= width <= 4000:
         raise ArgumentError("width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
