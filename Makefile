@@ -31,9 +31,12 @@ demo: $(VENV)/report.stamp
 	@$(BIN)/ringfence report runs/demo --out runs/demo.html --title "Ringfence demo" --json > /dev/null
 	@echo
 	@echo "The report is $(CURDIR)/runs/demo.html: open it in a browser. What next:"
-	@echo "  $(BIN)/ringfence verify runs/demo                          recompute every claim from its counts"
-	@echo "  $(BIN)/ringfence gate runs/demo --certified 0.90@0.5       fail unless 90% are proved at radius 0.5"
-	@echo "  $(BIN)/ringfence certify --sigma 0.5 --n 1000 --skip 10 --out runs/curve    the largest radii, as papers plot them"
+	@echo "recompute every claim from its counts:"
+	@echo "  $(BIN)/ringfence verify runs/demo"
+	@echo "fail unless 90% are proved at radius 0.5:"
+	@echo "  $(BIN)/ringfence gate runs/demo --certified 0.90@0.5"
+	@echo "the largest radii, as papers plot them:"
+	@echo "  $(BIN)/ringfence certify --sigma 0.5 --n 1000 --skip 10 --out runs/curve"
 
 # AGAIN="--reruns 1" runs what failed once more: hundreds of tests start, kill and wait for processes.
 test: $(VENV)/dev.stamp

@@ -339,3 +339,16 @@ def test_record_correct_is_none_without_a_label_and_false_of_an_abstention() -> 
 def test_wrong_words_for_arguments_of_a_run(run: rf.Run) -> None:
     with pytest.raises(ArgumentError, match="must be ACCURACY@RADIUS"):
         run.gate("sixty percent")
+
+
+def test_a_run_is_plotted_beside_others(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    log = Path(__file__).parent / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
+    run = rf.certify("default", rf.Data("default", limit=3), sigma=0.5, n=200, out=tmp_path / "mine", progress=False)
+    picture = run.plot(tmp_path / "curve.svg", beside={"Cohen et al.": log})
+    assert picture._repr_svg_() == (tmp_path / "curve.svg").read_text()
+    assert "Cohen et al." in picture.svg
+    assert "mine" in picture.svg
+    assert "Cohen" not in run.plot().svg
+    with pytest.raises(rf.errors.ArgumentError, match=r"must end in \.png"):
+        run.plot(tmp_path / "curve.gif")

@@ -143,7 +143,9 @@ def _imported(name: str) -> None:
             import_file(Path(name), "ringfence_plugin") if name.endswith(".py") else import_module(name)
         )
     except RingfenceError as error:
-        raise ArgumentError("plugin", "must register its parts", f"{name}: {error}", "Correct it.") from error
+        raise ArgumentError(
+            "plugin", "must register its parts", f"{name}: {error}".rstrip("."), "Correct it."
+        ) from error
     except (Exception, SystemExit) as error:
         told = f"{name}: {type(error).__name__}: {error}"
         raise ArgumentError(

@@ -27,12 +27,14 @@ MOST_STEPS: Final = 200
 """Requests after which a procedure is taken as it stands."""
 
 
-def check_mechanism(mechanism: Mechanism, law: NoiseLaw) -> None:
+def check_mechanism(mechanism: Mechanism, noise: NoiseLaw | Noise | float) -> None:
     """Never beyond the truth of parallel half-spaces, whose distance is known in every norm; never NaN; monotone.
 
     The first class lies left of one hyperplane, the second right of another, both across one coordinate: shifted by r
     they have probability F(a - r) and 1 - F(b - r), so that no sound radius is larger than where they tie.
+    noise: one that it is proved for, its law, or the sigma of Gaussian noise.
     """
+    law = as_law(noise if isinstance(noise, NoiseLaw | float | int) else noise.law)
     a, b = np.meshgrid(np.linspace(-3, 6, 181) * law.scale, np.linspace(-3, 8, 221) * law.scale)
     a, b = a[a <= b], b[a <= b]
     heard = (1.0 - law.cdf(b) > 1e-6) & (law.cdf(a) < 1 - 1e-6)  # beyond, differences from 1 have few digits left
@@ -41,11 +43,10 @@ def check_mechanism(mechanism: Mechanism, law: NoiseLaw) -> None:
     radius = mechanism(p_a, p_b, law)
     _keep("must never be NaN", ~np.isnan(radius), mechanism)
     certified = np.where(np.isfinite(radius), radius, 1e9)
-    _keep(
-        f"must not exceed the distance of half-spaces under {law}",
-        (radius == 0) | (law.cdf(a - certified) >= 1.0 - law.cdf(b - certified) - 1e-12),
-        mechanism,
-    )
+    holds = (radius == 0) | (law.cdf(a - certified) >= 1.0 - law.cdf(b - certified) - 1e-12)
+    worst = int(np.argmax(np.where(holds, -np.inf, certified - (a + b) / 2)))  # by symmetry they tie half way
+    told = f"p_a {p_a[worst]:.4g}, p_b {p_b[worst]:.4g}: {radius[worst]:.4g}, where {(a + b)[worst] / 2:.4g} is true"
+    _keep(f"must not exceed the distance of half-spaces under {law}", holds, mechanism, f", the worst at {told}")
     p, q = np.linspace(0.5, 1 - 1e-9, 400), np.linspace(0, 0.5, 400)
     _keep("must not fall as p_a rises", np.diff(mechanism(p, 1 - p, law)) >= -1e-12, mechanism)
     _keep("must not rise as p_b does", np.diff(mechanism(0.5, q, law)) <= 1e-12, mechanism)
@@ -127,7 +128,7 @@ def false_claims(prediction: IntArray, radius: FloatArray, p: FloatArray, noise:
     return np.asarray(claimed & ((truth < 0) | (radius > truth)))
 
 
-def _keep(rule: str, holds: BoolArray, part: object) -> None:
+def _keep(rule: str, holds: BoolArray, part: object, worst: str = "") -> None:
     if not holds.all():
-        broken = int(np.size(holds) - np.count_nonzero(holds))
-        raise ArgumentError(str(getattr(part, "name", part)), rule, f"{broken} of {np.size(holds)} cases", "Mend it.")
+        broken = f"{np.size(holds) - np.count_nonzero(holds)} of {np.size(holds)} cases{worst}"
+        raise ArgumentError(str(getattr(part, "name", part)), rule, broken, "Mend it.")

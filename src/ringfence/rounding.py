@@ -28,8 +28,11 @@ def written_down(value: float, places: int, up: bool = False) -> str:
 
 
 def written(value: float) -> str:
-    """In six significant digits at most, not above value."""
-    return f"{rounded_down(value, 6):g}"
+    """In six significant digits at most, not above value; in full where that would only be a float that just misses a
+    short number: 0.7 + 0.1 is 0.7999999999999999, not 0.799999."""
+    short = rounded_down(value, 6)
+    missed = value != short and math.isclose(value, rounded_down(value, 6, up=True), rel_tol=1e-12)
+    return repr(float(value)) if missed else f"{short:g}"
 
 
 def confidence(alpha: float) -> str:

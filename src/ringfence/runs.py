@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -23,6 +24,20 @@ if TYPE_CHECKING:
 def load(path: str | Path) -> Run:
     """The run that ``certify`` wrote into this folder."""
     return Run(RunFolder.open(path))
+
+
+@final
+@dataclass(frozen=True)
+class Picture:
+    """A figure as SVG, which notebooks show."""
+
+    svg: str
+
+    def __repr__(self) -> str:
+        return f"Picture of {len(self.svg) // 1000} kB; a notebook shows it"
+
+    def _repr_svg_(self) -> str:
+        return self.svg
 
 
 @final
@@ -115,6 +130,30 @@ class Run:
         path = Path(f"{self.folder.path.absolute()}.html" if out is None else out)
         write(path, in_utf8(report_page(load([self.folder.path]), title)))
         return path
+
+    def plot(
+        self,
+        out: str | Path | None = None,
+        beside: Mapping[str, Run | str | Path] | None = None,
+        kind: str = "curve",
+        width: int = 640,
+    ) -> Picture:
+        """The figure of this run, which a notebook shows; also as a file (.png, .svg, .pdf) where one is named.
+
+        beside: other runs and logs in it, by the names they are given there.
+        """
+        from ringfence.report.lane_figures import figure
+        from ringfence.report.reading import load
+        from ringfence.report.rendering import rendered, save
+
+        others = {name: one.folder.path if isinstance(one, Run) else Path(one) for name, one in (beside or {}).items()}
+        lanes = load(
+            [self.folder.path, *others.values()], names={str(path): name for name, path in others.items()}
+        ).lanes
+        found = figure(kind, lanes)
+        if out is not None:
+            save(found, Path(out), width)
+        return Picture(rendered(found, ".svg", width).decode())
 
     def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:
         """Whether it shows a certified accuracy, such as ``0.60@0.5``, with this confidence over inputs and noise."""

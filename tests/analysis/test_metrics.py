@@ -113,6 +113,15 @@ def test_lanes_are_measured_apart() -> None:
             metrics(records, [0.25], lane=lane)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours", "told"), [(3.0, 1.5, 2.0), (3.0, 0.0, None), (0.0, 1.5, None), (3.0, 1e-308, None)]
+)
+def test_time_is_compared_where_it_was_counted(theirs: float, ours: float, told: float | None) -> None:
+    """A log's times of 1e-308 s ended reports and --json in a traceback: no JSON holds infinity."""
+    reference, mine = (metrics([record(0, 1, 1, 0.5, seconds=one)], RADII) for one in (theirs, ours))
+    assert mine.against(reference).time_rf == told
+
+
 def test_the_entry_that_is_printed(tmp_path: Path) -> None:
     config = small_config(model="m", data="d", num_classes=2, sigma=0.5, procedure="fixed", lanes=["", "second"])
     run = RunFolder.create_or_resume(tmp_path / "run", config)

@@ -50,6 +50,12 @@ def test_rank_orders_by_accuracy_ties_as_given_invalid_is_wrong() -> None:
     assert ranked[2].error == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("draws", [0, 10**26])
+def test_draws_that_no_memory_holds_are_refused(draws: int) -> None:
+    with pytest.raises(ArgumentError, match="draws: must be 1 to 1,000,000"):
+        holdout_scores([Echo()], rf.load_dataset("default", limit=1), rf.Gaussian(0.5), draws)
+
+
 def test_labels_and_inputs_are_needed() -> None:
     dataset = rf.load_dataset("default", limit=2)
     with pytest.raises(DataError, match="needs labels"):

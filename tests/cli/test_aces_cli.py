@@ -186,6 +186,8 @@ def test_bad_wishes_for_the_frontier_are_refused(call: Call, runs: dict[str, Pat
     fewer = call(*words, "--baseline", tmp_path / "fewer", code=2).output
     assert "missing, the first is index" in fewer
     assert not (tmp_path / "figures").exists()
+    told = call("aces", "frontier", runs["grid"], "--out", tmp_path / "frontier.png", code=2).output
+    assert "--out: must be a folder" in told  # it made a folder of that name
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,21 @@ def test_median_radii_are_shown_rounded_down(runs: dict[str, Path]) -> None:
     (line,) = [one for one in compare(runs["two"]).stdout.splitlines() if one.startswith("one-sided ")]
     shown = float(line.split()[1])
     assert found["median_radius"] - 0.001 < shown <= found["median_radius"]
+
+
+def test_a_wrong_mechanism_is_told_of_the_option_that_names_it(runs: dict[str, Path]) -> None:
+    two = (runs["fixed"], runs["two"])
+    assert compare(*two, "--by", "WRONG", code=2).stderr.startswith("error: --by: must be one of neyman-pearson,")
+    assert compare(*two, "--by", "renyi+x", code=2).stderr.startswith("error: --by: ")
+    assert compare(*two, "--mechanism", "x", "renyi", code=2).stderr.startswith("error: --mechanism: ")
+
+
+def test_many_differences_stand_below_the_table(runs: dict[str, Path], tmp_path: Path) -> None:
+    """In a column of a table they were broken into shreds."""
+    assert (
+        CliRunner().invoke(app, ["import", "cohen", str(LOG), "--sigma", "0.25", "--out", f"{tmp_path}/x"]).exit_code
+        == 0
+    )
+    told = compare(tmp_path / "x", runs["two"])
+    assert re.search(r"differ in +\d+ settings", told.stdout)
+    assert "differ in lane; classifier.tree" in " ".join(told.stderr.split())

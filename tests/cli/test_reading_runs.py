@@ -158,9 +158,22 @@ def test_info(call: Call, finished: dict[str, Path]) -> None:
     assert "config_hash" in call("info", finished["fixed"]).stdout
 
 
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_report_on_a_log_of_times_near_zero(call: Call, tmp_path: Path, imported: bool) -> None:
+    head, *rows = LOG.read_text().splitlines()
+    tiny = tmp_path / "tiny"
+    tiny.write_text("\n".join([head, *(row.rpartition("\t")[0] + "\t1e-308" for row in rows)]))
+    if imported:
+        call("import", "cohen", tiny, "--sigma", 0.25, "--out", tmp_path / "run")
+    second = tmp_path / "run" if imported else tiny
+    call("report", LOG, second, "--out", tmp_path / "x.html")
+    assert (tmp_path / "x.html").stat().st_size
+
+
 def test_logs_in_and_out(call: Call, tmp_path: Path) -> None:
     result = call("import", "cohen", LOG, "--sigma", 0.25, "--out", tmp_path / "run")
     assert result.stdout == ""
+    assert document(call("info", tmp_path / "run", "--json"))["finished"] is True
     as_run = document(call("metrics", tmp_path / "run", "--radii", "0,0.5", "--json"))["runs"][0]
     as_log = document(call("metrics", LOG, "--radii", "0,0.5", "--json"))["runs"][0]
     assert as_run | {"path": ""} == as_log | {"path": ""}

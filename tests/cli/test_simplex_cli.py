@@ -95,7 +95,7 @@ def test_at_lists_every_mechanism_at_one_point() -> None:
         (["at", 0.6, 0.5], "p_b: must be at most 1 - p_a"),
         (["at", 1.6, 0.5], r"p_a: must lie in \[0, 1\]"),
         (["at", 0.5, 0.2, "--sigma", 0], "sigma: must be positive"),
-        (["map", "--left", "cohen", "--out", "m.png"], "must be one of neyman-pearson, one-sided"),
+        (["map", "--left", "cohen", "--out", "m.png"], "--left: must be one of neyman-pearson, one-sided"),
         (["map", "--out", "m.txt"], "must end in .png, .svg or .pdf"),
         (["map", "--out", "m.png", "--statistic", "sum"], "must be ratio or difference"),
         (["map", "--out", "m.png", "--step", 0.5], "between 0.0005 and 0.1"),

@@ -131,6 +131,19 @@ def test_every_container_gives_the_same_inputs(kind: str, tmp_path: Path) -> Non
     torch.testing.assert_close(kept[4].x, X[4], rtol=0, atol=1e-6)
 
 
+def test_tables_of_pandas_are_rows_of_features() -> None:
+    """Iterated as they are they give the names of their columns, and columns of labels were taken for an input."""
+    pandas = pytest.importorskip("pandas")
+    features, labels = np.array([[-3.0, 0.5], [4.0, 7.0]]), [1, 0]
+    table = pandas.DataFrame(features, columns=["age", "income"], index=[7, 5])
+    column = pandas.Series(labels, index=[7, 5])
+    for source in ((table, column), (table, labels), (features, column)):
+        found = list(Data(source).stream())
+        assert [one.x.tolist() for one in found] == features.tolist()
+        assert [one.label for one in found] == labels
+    assert [one.label for one in Data(table).stream()] == [None, None]
+
+
 def test_names_come_along() -> None:
     named = Data([(X[0], 1, "cat.png"), {"image": X[1], "file_name": "dog.png"}]).stream()
     assert [one.name for one in named] == ["cat.png", "dog.png"]
@@ -181,7 +194,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "half a label": ([(X[0], 0.5)], r"must be a class number; got 0\.5"),
     "mappings without a picture": ([{"tensor": X[0], "label": 1}], r"must name the input: pixel_values.*keys tensor"),
     "text": (["cat.png", "dog.png"], r"each must be an Input, a picture.*got str"),
-    "numbers": ([1, 2, 3], r"each must be an Input.*got int"),
+    "numbers": ([1, 2, 3], r"each must be an Input.*got int.*give x\[None\], a batch of one"),
+    "a vector": (np.zeros(3, np.float32), r"each must be an Input.*got float32.*give x\[None\]"),
+    "rows of features that are lists": ([[0.1, 0.2], [0.3, 0.4]], r"got list\. Give rows of features as an array"),
     "bytes that are no picture": ([b"not a picture"], r"input 0: must be a readable PNG, JPEG"),
     "several splits": ({"train": [X[0]], "test": [X[1]]}, r"one data set, not a mapping of several; got train, test"),
     "labels that are too few": (

@@ -63,6 +63,8 @@ def test_known_conversions_are_rounded_down() -> None:
 def test_radii_are_written_rounded_down() -> None:
     told = {0.5: "0.5", 0.0: "0", 0.1: "0.1", 1 / 3: "0.333333", 2 / 3: "0.666666", 0.49999999: "0.499999", 12.0: "12"}
     assert {radius: written(radius) for radius in told} == told
+    assert written(0.7 + 0.1) == repr(0.7 + 0.1) == "0.7999999999999999"  # not 0.799999, which nobody asked for
+    assert written(0.1 * 3) == "0.3"
     for radius in (10 ** np.random.default_rng(0).uniform(-9, 6, 2000)).tolist():
         assert radius * (1 - 1.1e-5) <= float(written(radius)) <= radius
 

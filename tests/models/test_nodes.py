@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,6 +18,14 @@ X = torch.rand(3, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 def members() -> list[torch.nn.Module]:
     return [load_model(f"default:{k}").module for k in range(3)]
+
+
+def test_settings_may_be_arrays_tensors_and_their_numbers() -> None:
+    plain = str(rf.normalize("default", mean=(0.25, 0.5), std=(0.5, 0.5)))
+    for kind in (np.array, torch.tensor, lambda values: tuple(np.array(values)), list):
+        assert str(rf.normalize("default", mean=kind([0.25, 0.5]), std=kind([0.5, 0.5]))) == plain
+    assert str(rf.consensus("default:0", "default:1", agree=np.int64(2))) == "consensus(default:0, default:1, agree=2)"
+    assert str(rf.soft("default:0", prefixes=np.bool_(True))) == str(rf.soft("default:0", prefixes=True))
 
 
 @pytest.mark.parametrize(

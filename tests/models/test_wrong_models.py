@@ -39,6 +39,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wrong")
     (folder / "nets.py").write_text(FACTORIES)
     (folder / "empty").mkdir()
+    (folder / "trained").mkdir()
+    for name in ("config.json", "final-0.safetensors"):
+        (folder / "trained" / name).write_text("{}")
     (folder / "text.onnx").write_text("not a graph")
     (folder / "text.pt2").write_text("not a program")
     (folder / "text.ts").write_text("not a script")
@@ -112,6 +115,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("{}/nets.py", {}, r"Did you mean '.*nets\.py:NAME'"),
     ("{}/net.onnx", {}, r"Did you mean 'onnx:.*net\.onnx'"),
     ("{}/vit", {}, r"Did you mean 'hf:.*vit'"),
+    ("{}/trained", {}, r"Did you mean '.*trained/final-0\.safetensors'"),
     ("{}/ddpm", {}, r"Did you mean 'denoised\(diffusion:.*ddpm, CLASSIFIER\)'"),
     ("{}/arch.pt", {}, r"must name an architecture known here under 'arch'; got 'vgg99'"),
     ("{}/denoiser.pt", {}, r"must hold a classifier; got a denoiser, 'dncnn'"),

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 from ringfence.analysis import metrics, stage_summary
+from ringfence.analysis.aces import ThetaMetrics
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import Fixed, Given, Sequential, TwoSided
+from ringfence.report.aces_drawing import frontier_specification
 from ringfence.report.figure import drawn
 from ringfence.report.lane_figures import figure, lane_figures, radius_grid
 from ringfence.report.other_figures import training_figures, variance_figures
@@ -174,3 +176,12 @@ def test_numbers_stand_below_their_ticks(fake_run: FakeRun, tmp_path: Path) -> N
     fake_run(tmp_path / "a")
     made = specification(figure("curve", gather([tmp_path / "a"]).lanes))
     assert made["config"]["axis"]["labelFlush"] is False
+
+
+def test_thresholds_that_are_all_alike_have_an_axis_that_can_be_read() -> None:
+    """Its ticks were 99.9999999999 and 100.0000000001."""
+    alike = [ThetaMetrics(theta, 1.0, 0.85, 0.0, {0.25: 1.0}, {0.25: 1.0}) for theta in (0.3, 0.7)]
+    for panel, least in zip(frontier_specification(alike, [None, 0.25])["hconcat"], (0.001, 0.1), strict=True):
+        for channel, wide in (("x", 0.1), ("y", least)):
+            low, high = panel["layer"][0]["encoding"][channel]["scale"]["domain"]
+            assert high - low > wide

@@ -128,3 +128,8 @@ def test_a_first_layer_that_cannot_take_the_input_is_told_with_its_remedy(
     network = nn.Sequential(first, nn.Flatten(), nn.Linear(2, 3)).eval()
     with pytest.raises(ClassifierError, match=rf"must accept a batch of shape \(1, .*got .*{told}"):
         count_classes(network, torch.rand(shape), torch.device("cpu"))
+
+
+def test_a_vector_is_told_to_be_no_batch() -> None:
+    with pytest.raises(ClassifierError, match=r"single numbers.*Of a single input x of 7 numbers give x\[None\]"):
+        count_classes(nn.Linear(7, 2), torch.tensor(0.5), torch.device("cpu"))

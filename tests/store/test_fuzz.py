@@ -165,7 +165,16 @@ def test_names_too_long_for_the_file_system(tmp_path: Path, use: Callable[[Path]
 
 @pytest.mark.parametrize(
     "given",
-    [{"sigma": 1e308}, {"sigma": 1e-308}, {"n": 10**23}, {"n0": -5}, {"n": -1}, {"alpha": 1e-300}, {"n": 2**62}],
+    [
+        {"sigma": 1e308},
+        {"sigma": 1e-308},
+        {"n": 10**23},
+        {"n0": -5},
+        {"n": -1},
+        {"n": 0},
+        {"alpha": 1e-300},
+        {"n": 2**62},
+    ],
 )
 def test_absurd_settings_of_an_import(tmp_path: Path, given: dict[str, float]) -> None:
     (tmp_path / "log").write_text(COHEN + "\n1\t1\t1\t0.5\t1\t1.0\n")

@@ -284,7 +284,7 @@ def comparisons(
         rest = [one for one in mechanisms_named("all", family) if one is not plain] or [plain]
         pairs = [(Radii.of(runs[0], one), Radii.of(runs[0], plain)) for one in rest]
     else:
-        radii = [Radii.of(run, mechanism(by) if by else None) for run in runs]
+        radii = [Radii.of(run, mechanism(by, "by") if by else None) for run in runs]
         pairs = [(one, radii[0]) for one in radii[1:]]
     if best:
         if len(runs) < 2:

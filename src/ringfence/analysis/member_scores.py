@@ -24,10 +24,14 @@ DIAGNOSTIC_STAGE, HOLDOUT_STAGE = -1, -2
 """Streams of draws: certification counts stages from 0, so what predicts or chooses an ensemble never certifies it."""
 
 
+_MOST = 1_000_000
+
+
 def noisy_copies(x: Tensor, noise: Noise, draws: int, seed: int, input_id: int, stage: int) -> Iterator[Tensor]:
     """x (*shape) plus the first draws of a stream, in batches of at most CHUNK rows."""
-    if draws < 1:
-        raise ArgumentError("draws", "must be at least 1", draws, "10 rank members; a model needs about a thousand.")
+    if not 1 <= draws <= _MOST:
+        rule = f"must be 1 to {_MOST:,}, whose scores are held in memory"
+        raise ArgumentError("draws", rule, draws, "10 rank members; a model needs about a thousand.")
     buffer = torch.empty((CHUNK, *x.shape), device=x.device)
     for first in range(0, draws, CHUNK):
         noise.fill(buffer, chunk_key(seed, input_id, stage, first // CHUNK))

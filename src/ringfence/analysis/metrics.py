@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,9 +92,15 @@ class RunMetrics:
 
     def against(self, reference: RunMetrics) -> RunMetrics:
         """These metrics with TimeRF; lanes share one pass, so their times cannot be told apart and none is given."""
-        if self.lane or reference.lane or not (self.seconds and reference.seconds):
+        if self.lane or reference.lane:
             return self
-        return replace(self, time_rf=reference.seconds / reference.count * self.count / self.seconds)
+        return replace(self, time_rf=ratio(reference.seconds / reference.count * self.count, self.seconds))
+
+
+def ratio(much: float, of: float) -> float | None:
+    """much / of; None where either is 0 because it was not counted, or so small that no float holds the ratio."""
+    found = much / of if much and of else None
+    return found if found is None or math.isfinite(found) else None
 
 
 def metrics(source: Source, radii: Sequence[float], lane: str | None = None, path: str = "") -> RunMetrics:

@@ -95,7 +95,7 @@ def simplex_map(
         raise ArgumentError("statistic", "must be ratio or difference", repr(statistic), "Use ratio.")
     if not 0.0005 <= step <= 0.1:
         raise ArgumentError("step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
-    first, second = mechanism(left), mechanism(right)
+    first, second = mechanism(left, "left"), mechanism(right, "right")
     axis: FloatArray = np.arange(1, round(1 / step) + 1, dtype=np.float64) * step
     e0, e1 = axis[axis <= 1], axis[axis < 0.5 + step / 2]
     inside = (e0[None, :] > e1[:, None] + 1e-12) & (e0[None, :] + e1[:, None] <= 1 + 1e-12)
@@ -149,7 +149,7 @@ class SimplexPoints:
 def simplex_points(run: RunBounds, left: str, right: str) -> SimplexPoints:
     """Where the run's inputs lie, with their radii by both contestants."""
     run.need_counts("to be placed on the simplex")
-    first, second = mechanism(left), mechanism(right)
+    first, second = mechanism(left, "left"), mechanism(right, "right")
     every = followed((*members(first), *members(second)), "placing inputs")
     singles = {one.spelled: run.radius(one) for one in every}
     ours, theirs = (np.max([singles[one.spelled] for one in members(side)], axis=0) for side in (first, second))

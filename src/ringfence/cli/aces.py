@@ -64,8 +64,11 @@ def frontier_command(
         from ringfence.analysis.aces_runs import AcesRun
         from ringfence.analysis.aces_runs import baseline as baseline_figures
         from ringfence.report.aces_drawing import save_pictures
+        from ringfence.report.rendering import SUFFIXES
         from ringfence.store import RunFolder
 
+        if out is not None and out.suffix.lower() in SUFFIXES and not out.is_dir():
+            raise ArgumentError("out", "must be a folder: there are three pictures", out, "Write e.g. --out pictures.")
         found = AcesRun.read(RunFolder.open(run))
         points = measured(found.answers(), written_numbers(radii, "--radii"))
         if any(point.natural_accuracy is None or point.acr is None for point in points):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 STEPS = 8
 """Blocks of a curve in the terminal."""
+LONGEST = 30
+"""Letters that a column of the comparisons holds; more are told below it."""
 
 
 @grouped
@@ -78,6 +80,8 @@ def compare_command(
         for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
             remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
         for one in found:
+            if len(told := _differ(one)) > LONGEST:
+                remark(f"{one.name} and {one.against} differ in {told}")
             if "precision" in one.differing:
                 remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
         for run in runs:
@@ -158,7 +162,7 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     """Gains and how sure they are, one column per comparison."""
-    against = [_short(one.against, found) for one in found]
+    against, differ = [_short(one.against, found) for one in found], [(one, _differ(one)) for one in found]
     rows: list[tuple[str, list[str]]] = [
         ("B", against),
         ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
@@ -174,7 +178,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         (f"above {above:g} B", [percent(one.above_against, "%") for one in found]),
         ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),
         ("p (one-sided)", [f"{one.p_value:.1g}" for one in found]),
-        ("differ in", ["; ".join(one.differing) or "-" for one in found]),
+        ("differ in", [told if len(told) <= LONGEST else f"{len(one.differing)} settings" for one, told in differ]),
         *((f"gain > {x:g}%", [percent(one.gaining[x], "%") for one in found]) for x in found[0].gaining),
     ]
     ours = (_short(one.name, found) for one in found)
@@ -182,6 +186,10 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     for column in made.columns[1:]:
         column.no_wrap = False  # names of runs may be long
     return made
+
+
+def _differ(one: Comparison) -> str:
+    return "; ".join(one.differing) or "-"
 
 
 def _short(name: str, found: Sequence[Comparison]) -> str:

@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from textwrap import fill
 from typing import IO, Any, Final, NoReturn, TypeVar
 
@@ -275,6 +276,18 @@ def numbers(text: str, name: str) -> list[float]:
     if not found:
         raise wrong
     return found
+
+
+def name_of(spec: str | Path) -> tuple[str, Path]:
+    """Of ``NAME=PATH``; no name where it is a path alone, which may have an = itself: runs/sigma=0.25."""
+    name, equals, place = str(spec).partition("=")
+    return (name.strip(), Path(place)) if equals and not os.path.exists(spec) else ("", Path(spec))
+
+
+def named_paths(specs: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
+    """The paths of ``PATH`` or ``NAME=PATH``, and the names by path."""
+    found = [name_of(one) for one in specs]
+    return [path for _, path in found], {str(path): name for name, path in found if name}
 
 
 def written_numbers(text: str | None, name: str) -> list[float] | None:

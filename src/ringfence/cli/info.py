@@ -55,6 +55,7 @@ def _installation() -> dict[str, Any]:
 def _run(path: Path) -> dict[str, Any]:
     from ringfence.store import RunFolder
     from ringfence.store.config import flatten
+    from ringfence.store.exchange import IMPORTED
 
     run = RunFolder.open(path)
     done = run.done_ids()
@@ -62,7 +63,7 @@ def _run(path: Path) -> dict[str, Any]:
     return {
         "run": str(path),
         "inputs done": f"{len(done)} of {expected}" if expected else len(done),
-        "finished": run.summary() is not None,
+        "finished": run.summary() is not None or run.config.procedure.name == IMPORTED,
         **({"failed": len(run.failed)} if run.failed else {}),
         **_live(run, 0 if expected is None else expected - len(done) - len(run.failed)),
         **dict(flatten(run.config.model_dump())),

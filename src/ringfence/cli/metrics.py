@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results, say, written_numbers
+from ringfence.cli.console import friendly, named_paths, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
+from ringfence.cli.paper_tables import FORMS, as_text
 from ringfence.cli.tables import metrics_table, stages_table
 from ringfence.errors import ArgumentError
 from ringfence.rounding import written, written_down
@@ -17,7 +19,10 @@ from ringfence.rounding import written, written_down
 
 @grouped
 def metrics_command(
-    paths: Annotated[list[Path], typer.Argument(help="Run folders or Cohen-style logs.")],
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders or Cohen-style logs, each as PATH or NAME=PATH."),
+    ],
     radii: o.Radii = None,
     format: Annotated[str, typer.Option(help="auto, run or cohen.")] = "auto",
     sigma: Annotated[
@@ -30,6 +35,9 @@ def metrics_command(
         bool, typer.Option("--best-lane", help="The best lane of every input; needs runs with --split-alpha.")
     ] = False,
     within: o.NormOptions = o.NormOptions(),
+    form: Annotated[
+        str | None, typer.Option("--table", help="Print the table as csv, markdown or latex (booktabs), for a paper.")
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
     """Certified accuracy, average certified radius and abstention of runs and logs."""
@@ -43,6 +51,10 @@ def metrics_command(
             from ringfence.noise import Gaussian  # torch comes with it, which nothing else here needs
 
             Gaussian(sigma)
+        if form is not None and (form not in FORMS or as_json):
+            rule = f"must be {' or '.join(FORMS)}, without --json"
+            raise ArgumentError("--table", rule, f"{form}{' and --json' if as_json else ''}", "Use latex for a paper.")
+        paths, names = named_paths(paths)
         asked = written_numbers(radii, "--radii")
         if best_lane:
             found = [best_lane_metrics(RunFolder.open(path).in_norm(within.shown), asked) for path in paths]
@@ -54,7 +66,10 @@ def metrics_command(
                 rule = "must have one lane: lanes share one pass, so their times cannot be told apart"
                 raise ArgumentError("--reference", rule, f"{len(base)} lanes", "Certify the full ensemble alone.")
             found = [one.against(base[0]) for one in found]
-        if as_json:
+        found = [replace(one, path=names.get(one.path, one.path)) for one in found]
+        if form is not None:
+            results.print(as_text(found, form), soft_wrap=True, markup=False, highlight=False, end="")
+        elif as_json:
             print_json({"runs": [one.to_dict() for one in found]})
         else:
             results.print(metrics_table(found, results.width, curve=True))

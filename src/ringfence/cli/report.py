@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, results
+from ringfence.cli.console import friendly, named_paths, print_json, remark, results
 from ringfence.cli.derived import grouped
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import metrics_table
 
 Named = Annotated[
     list[Path],
-    typer.Argument(metavar="RUN...", help="Run folders or logs; also what train, variance and attack wrote."),
+    typer.Argument(
+        metavar="RUN...",
+        help="Run folders or logs, each as PATH or NAME=PATH; also what train, variance and attack wrote.",
+    ),
 ]
 KINDS = (
     "curve, outcomes, ecdf, draws, stages, mechanisms, simplex, frontier, attacks, training-loss, "
@@ -63,7 +66,8 @@ def write_report(
         check_page(out)
         need("vl_convert")  # before anything is read: what is missing is told at once
         names = None if class_names is None else read_names(class_names)
-        material = load(paths, shown=in_norm)
+        places, called = named_paths(paths)
+        material = load(places, shown=in_norm, names=called)
     page = in_utf8(report_page(material, title, names))
     write(out, page)
     found = [lane.metrics for lane in material.lanes]
@@ -93,7 +97,8 @@ def plot_command(
         from ringfence.report.reading import load
         from ringfence.report.rendering import save
 
-        material = load(paths, without_runs=True, shown=within.shown)
+        places, called = named_paths(paths)
+        material = load(places, without_runs=True, shown=within.shown, names=called)
         found = figure(kind.replace("_", "-"), material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:

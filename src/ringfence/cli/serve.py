@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import aside, friendly, is_quiet, say, show_warning
+from ringfence.cli.console import aside, friendly, is_quiet, name_of, say, show_warning
 from ringfence.cli.help import SEVERAL
 
 
@@ -157,8 +157,7 @@ def names_and_paths(specs: list[str]) -> list[tuple[str, Path]]:
 
 def name_and_path(spec: str) -> tuple[str, Path]:
     """Of ``NAME=PATH``, or of a path, whose own name may have an = and a folder's a dot: runs/sigma=0.25."""
-    name, _, place = ("", "", spec) if Path(spec).exists() or "=" not in spec else spec.partition("=")
-    path = Path(place)
+    name, path = name_of(spec)
     return name or (path.resolve().name if path.is_dir() else path.stem), path
 
 

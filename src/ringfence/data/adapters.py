@@ -83,6 +83,7 @@ def eight_bit(x: Any) -> bool:
 
 def _items(source: Any) -> Iterable[Any]:
     """The rows or batches of a source."""
+    source = tuple(map(_untabled, source)) if type(source) is tuple and len(source) == 2 else _untabled(source)
     if isinstance(source, Mapping):  # of columns, as load_dataset of Hugging Face gives splits
         if all(isinstance(one, Tensor | np.ndarray) for one in source.values()):
             return _rows(source, batched=True)
@@ -93,6 +94,11 @@ def _items(source: Any) -> Iterable[Any]:
     if hasattr(source, "__iter__"):
         return source  # type: ignore[no-any-return]
     return (source[index] for index in range(len(source)))  # a map-style Dataset of torch
+
+
+def _untabled(source: Any) -> Any:
+    """Tables and columns of pandas or polars as arrays: their own iteration gives names of columns, or has no shape."""
+    return source.to_numpy() if hasattr(source, "to_numpy") else source
 
 
 def _arrays(x: Any, y: Any) -> bool:
@@ -180,7 +186,10 @@ def _parts(row: Any) -> tuple[Any, Any, Any]:
         x, label, name = row, None, None
     else:
         rule = "each must be an Input, a picture, a (picture, label) pair or a mapping with both"
-        raise DataError("inputs", rule, type(row).__name__, "Wrap your data accordingly.")
+        remedy = "Give rows of features as an array, np.array(rows, dtype='float32'), or (rows, labels) of two arrays."
+        if isinstance(row, np.generic | float | int):
+            remedy = "Of a single input x of several numbers give x[None], a batch of one."
+        raise DataError("inputs", rule, type(row).__name__, remedy)
     return x, label, name
 
 

@@ -100,13 +100,14 @@ def _every(family: str) -> list[Mechanism]:
     return [first, *(one for one in alike if one is not first)]
 
 
-def mechanism(name: str) -> Mechanism:
-    """The mechanism called name, hyphens or underscores alike; ``renyi+one_sided`` is the best of both."""
+def mechanism(name: str, argument: str = "mechanism") -> Mechanism:
+    """The mechanism called name, hyphens or underscores alike; ``renyi+one_sided`` is the best of both. argument: what
+    an error calls it."""
     plain = name.strip().lower().replace("-", "_")
     if plain.startswith("best_of:") or "+" in plain:
-        return best_of(*(mechanism(member) for member in plain.removeprefix("best_of:").split("+")))
+        return best_of(*(mechanism(member, argument) for member in plain.removeprefix("best_of:").split("+")))
     if plain in MECHANISMS:
         return MECHANISMS[plain]
     known = [*(one.spelled for one in MECHANISMS.values()), "best-of:a+b"]
     remedy = did_you_mean(plain.replace("_", "-"), known, f"Name one of them, or {LOAD_PLUGIN}", cutoff=0.4)
-    raise ArgumentError("mechanism", f"must be one of {', '.join(known)}", repr(name), remedy)
+    raise ArgumentError(argument, f"must be one of {', '.join(known)}", repr(name), remedy)

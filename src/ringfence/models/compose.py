@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from ringfence.classifiers import VOTES
@@ -98,6 +99,8 @@ def _setting(value: Any) -> Tree:
         return as_tree(value)
     if value is None:
         return Leaf("none")
+    if isinstance(value, np.ndarray | np.generic | Tensor):
+        return _setting(value.tolist())
     if isinstance(value, list | tuple):
         return Leaf("/".join(str(_setting(one)) for one in value) or "none")
     return Leaf(str(value).lower() if isinstance(value, bool) else repr(value))

@@ -36,6 +36,7 @@ _LOOKS_LIKE = {
     "*.onnx": "onnx:{}",
     "config.json": "hf:{}",
     "scheduler/scheduler_config.json": "denoised(diffusion:{}, CLASSIFIER)",
+    "final-0.safetensors": "{}/final-0.safetensors",
 }
 """Patterns of files, and files in folders, that a model may be taken for, and how that is written."""
 DEFAULT_COUNT = 3

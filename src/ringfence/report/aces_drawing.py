@@ -43,7 +43,8 @@ def _panel(alt: Any, groups: dict[str, list[ThetaMetrics]], radius: float | None
     title = "average certified radius" if radius is None else f"certified accuracy at {radius:g} (%)"
     places = {name: _places(points, radius) for name, points in groups.items()}
     low, high = (of(np.concatenate(list(places.values())), axis=0) for of in (np.min, np.max))
-    room = np.maximum(high - low, 1e-9) * (0.12, 0.08)
+    least = (1.0, 0.01 if radius is None else 1.0)  # thresholds that are all alike: no axis from 99.9999 to 100.0001
+    room = np.maximum(high - low, least) * (0.12, 0.08)
     ends = np.stack([low - room, high + room])
     taken: list[FloatArray] = []
     rows: list[Row] = []

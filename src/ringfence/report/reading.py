@@ -30,25 +30,36 @@ Light = tuple[Record, tuple[Stream, ...], int | None]
 """A record without counts, its streams, and PREDICT's answer where the counts give one."""
 
 
-def load(paths: Sequence[str | Path], without_runs: bool = False, shown: InNorm | None = None) -> Material:
+def load(
+    paths: Sequence[str | Path],
+    without_runs: bool = False,
+    shown: InNorm | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Material:
     """Read what was named: runs and logs, and trainings, variance studies and attacks beside them.
 
-    shown: the norm of all radii; None: the one that each run proved.
+    shown: the norm of all radii; None: the one that each run proved. names: of some paths, what they are called; the
+    others are called by their last parts.
     """
-    runs, extras = sort_out(paths)
+    runs, extras = sort_out(paths, names)
     if not runs and not without_runs:
         rule, remedy = "must name at least one run", "Add a run folder; training logs and attacks come beside one."
         raise StoreError("RUN", rule, ", ".join(map(str, paths)) or "none", remedy)
-    return gather(runs, extras, shown)
+    return gather(runs, extras, shown, names)
 
 
-def gather(paths: Sequence[str | Path], extras: Extras | None = None, shown: InNorm | None = None) -> Material:
+def gather(
+    paths: Sequence[str | Path],
+    extras: Extras | None = None,
+    shown: InNorm | None = None,
+    names: Mapping[str, str] | None = None,
+) -> Material:
     """Read run folders and Cohen-style logs; one that holds no record is refused, damage becomes a remark."""
-    names = short_names([str(path) for path in paths])
+    called = short_names([str(path) for path in paths], names)
     lanes: list[Lane] = []
     inputs: dict[str, Sequence[InputInfo]] = {}
     remarks: list[str] = []
-    for path, name in followed(list(zip(paths, names, strict=True)), "reading runs"):
+    for path, name in followed(list(zip(paths, called, strict=True)), "reading runs"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", StoreWarning)
             found, pictures, said = _read(Path(path), name, len(paths) == 1, shown)
@@ -66,15 +77,15 @@ def read_names(path: Path) -> list[str]:
         raise StoreError(path, "must be text in UTF-8, a name per line", error, "Save it as UTF-8.") from error
 
 
-def short_names(paths: Sequence[str]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart; repeated paths are numbered."""
+def short_names(paths: Sequence[str], given: Mapping[str, str] | None = None) -> list[str]:
+    """The last parts of the paths, as many as tell them apart, unless a name is given; repeated ones are numbered."""
     parts = [Path(path).parts or (path,) for path in paths]
     names = []
-    for own in parts:
+    for path, own in zip(paths, parts, strict=True):
         length = 1
         while length < len(own) and sum(other[-length:] == own[-length:] for other in parts) > 1:
             length += 1
-        names.append("/".join(own[-length:]))
+        names.append((given or {}).get(path) or "/".join(own[-length:]))
     seen: dict[str, int] = {}
     for place, name in enumerate(names):
         seen[name] = seen.get(name, 0) + 1
@@ -125,13 +136,13 @@ def _light_records(run: RunFolder) -> dict[str, list[Light]]:
     return {lane: [rows[one] for one in sorted(rows)] for lane, rows in found.items() if rows}
 
 
-def sort_out(paths: Sequence[str | Path]) -> tuple[list[Path], Extras]:
+def sort_out(paths: Sequence[str | Path], names: Mapping[str, str] | None = None) -> tuple[list[Path], Extras]:
     """(runs and Cohen-style logs, everything else) of what was named."""
     runs: list[Path] = []
     training: list[Training] = []
     studies: list[tuple[str, Mapping[str, Any]]] = []
     attacks: list[tuple[str, AttackResult]] = []
-    for path, name in zip(map(Path, paths), short_names([str(path) for path in paths]), strict=True):
+    for path, name in zip(map(Path, paths), short_names([str(one) for one in paths], names), strict=True):
         if not path.exists():
             raise StoreError(path, "must be a run folder or a log", "nothing there", "Check the path.")
         logs, evidence = training_logs(path), path / FILE if path.is_dir() else path

@@ -58,24 +58,34 @@ def _share_data(spec: dict[str, Any]) -> dict[str, Any]:
 def save(figure: Figure, out: Path, width: int = 640) -> None:
     """Write the figure as .png, .svg or .pdf, with its title and without the page around it."""
     check_picture(out)
+    write(out, rendered(figure, out.suffix, width))
+
+
+def rendered(figure: Figure, suffix: str, width: int = 640) -> bytes:
+    """The same as the bytes of a file that ends so."""
     if not 100 <= width <= 4000:
         raise ArgumentError("width", "must lie between 100 and 4000 pixels", width, "The usual value is 640.")
-    save_picture({**specification(figure, width), "title": figure.title}, out, {"legend": {"columns": 3}})
+    spec = {**specification(figure, width), "title": figure.title}
+    return _converted(spec, suffix, {"legend": {"columns": 3}}, scale=2.0)
 
 
 def save_picture(spec: dict[str, Any], out: Path, config: dict[str, Any] | None = None, scale: float = 2.0) -> None:
     """Write a specification as the picture that the name's ending says; scale: pixels of a .png for each of its own."""
     check_picture(out)
+    write(out, _converted(spec, out.suffix, config, scale))
+
+
+def _converted(spec: dict[str, Any], suffix: str, config: dict[str, Any] | None, scale: float) -> bytes:
     shown = {**spec, "background": "white", "config": {**spec.get("config", {}), **(config or {})}}
     convert, settings = need("vl_convert"), {"vl_version": _version()}
-    match out.suffix.lower():
+    match suffix.lower():
         case ".svg":
-            content = convert.vegalite_to_svg(shown, **settings).encode()
+            content: bytes = convert.vegalite_to_svg(shown, **settings).encode()
         case ".pdf":
             content = convert.vegalite_to_pdf(shown, **settings)
         case _:
             content = convert.vegalite_to_png(shown, **settings, scale=scale)
-    write(out, content)
+    return content
 
 
 def check_picture(out: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from ringfence.analysis.metrics import RunMetrics, guarantee
+from ringfence.analysis.metrics import RunMetrics, guarantee, ratio
 from ringfence.analysis.stages import stage_summary
 from ringfence.report.lanes import Lane, Material
 from ringfence.rounding import written, written_down
@@ -139,12 +139,12 @@ def _columns(material: Material) -> list[Column]:
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
         ("median radius", "wrong and abstained count as 0", _DOWN, _of_radii(lambda of: of.median_radius)),
         ("inputs", "certified inputs", ",", lambda lane: lane.metrics.count),
-        ("draws", "noise draws per input", ",.0f", lambda lane: _over(lane.metrics.draws, lane.metrics.count)),
+        ("draws", "noise draws per input", ",.0f", lambda lane: ratio(lane.metrics.draws, lane.metrics.count)),
         ("ms", "milliseconds per input; lanes of a run share its time", ",.1f",
          lambda lane: 1000 * lane.metrics.seconds / lane.metrics.count),
         ("draws/s", "rate of sampling", ",.0f", _rate),
         ("forwards/draw", "network evaluations per draw", ".2f",
-         lambda lane: _over(lane.metrics.forwards, lane.metrics.draws)),
+         lambda lane: ratio(lane.metrics.forwards, lane.metrics.draws)),
         ("KCR", "draws decided by the first K members", "%",
          lambda lane: lane.metrics.consensus.kcr if lane.metrics.consensus else None),
         ("SampleRF", "draws of fixed sampling over these", ".1f", _sample_rf),
@@ -170,14 +170,9 @@ def _reached(found: RunMetrics, radius: float) -> float | None:
     return found.certified_accuracy.get(radius)
 
 
-def _over(much: float, of: float) -> float | None:
-    """The ratio, None where either is 0 because it was not counted."""
-    return much / of if much and of else None
-
-
 def _rate(lane: Lane) -> float | None:
     """Lanes share their draws, and each has its part of the time alone."""
-    return None if lane.metrics.lane else _over(lane.metrics.draws, lane.metrics.seconds)
+    return None if lane.metrics.lane else ratio(lane.metrics.draws, lane.metrics.seconds)
 
 
 def _natural(material: Material, lane: Lane) -> float | None:

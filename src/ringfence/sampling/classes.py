@@ -79,6 +79,9 @@ def _misfit(error: Exception, shape: Sequence[int]) -> tuple[str, str]:
         if given == 4:
             remedy = f"Leave out the fourth channel, which says how transparent pixels are. {usual}"
         return f"a network whose layers take {wanted} channels where {given} come", remedy
+    if len(shape) == 1:  # a vector is taken for a batch of single numbers
+        remedy = f"Of a single input x of {wanted or 'several'} numbers give x[None], a batch of one."
+        return "a batch of single numbers, which a network for more does not take", remedy
     if found and len(shape) == 2:
         return (
             f"a network for inputs of {wanted} numbers where {given} come",

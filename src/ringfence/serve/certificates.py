@@ -173,6 +173,10 @@ def certificate_wrong(content: dict[str, Any], image: Path | None, trusted: byte
     try:
         certificate = Certificate.model_validate(content)
     except ValidationError as error:
+        if isinstance(refused := content.get("error"), dict):
+            return [
+                f"certificate: is what a server answered to a request that it refused: {refused.get('rule')!r:.200}"
+            ]
         first = error.errors()[0]
         return [f"certificate: {'.'.join(map(str, first['loc']))}: {first['msg']}"]
     x = None if image is None else read_input_file(image, tuple(certificate.shape))

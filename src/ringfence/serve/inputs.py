@@ -17,6 +17,7 @@ from torch import Tensor
 from ringfence.data.images import refuse_deep
 from ringfence.errors import DataError, RingfenceError
 from ringfence.serve.limits import UnknownKind
+from ringfence.unit_check.values import is_picture, is_rounded_away
 
 PNG, JPEG, NPY, JSON = "image/png", "image/jpeg", "application/x-npy", "application/json"
 KINDS = (PNG, JPEG, NPY, JSON)
@@ -45,18 +46,18 @@ def largest(shape: tuple[int, ...]) -> int:
     return math.prod(shape) * (LONGEST + 2) + BESIDE
 
 
-def read_input(content: bytes, kind: str, shape: tuple[int, ...]) -> Tensor:
-    """One input (*shape), float32 in [0,1]."""
+def read_input(content: bytes, kind: str, shape: tuple[int, ...], sigma: float | None = None) -> Tensor:
+    """One input (*shape), float32: pixels in [0,1], or features, beside which noise of sigma is not rounded away."""
     if kind in (PNG, JPEG):
         return _image(content, kind, shape)
-    return _in_range(_array(content, kind, shape, "input"))
+    return _in_range(_array(content, kind, shape, "input"), is_picture(shape), sigma)
 
 
-def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int) -> Tensor:
+def read_inputs(content: bytes, kind: str, shape: tuple[int, ...], most: int, sigma: float | None = None) -> Tensor:
     """A batch (N, *shape) of at most ``most`` inputs; an image is a batch of one."""
     if kind in (PNG, JPEG):
         return _image(content, kind, shape)[None]
-    found = _in_range(_array(content, kind, (-1, *shape), "inputs"))
+    found = _in_range(_array(content, kind, (-1, *shape), "inputs"), is_picture(shape), sigma)
     if not 1 <= len(found) <= most:
         raise DataError("inputs", f"must be 1 to {most}", len(found), "Send several jobs.")
     return found
@@ -149,7 +150,7 @@ def _npy(content: bytes, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         _check_shape(found, shape)
         if dtype.kind not in "uf" or (dtype.kind == "u" and dtype.itemsize != 1):
             remedy = "Convert it: x.astype('uint8') where it holds 0 to 255."
-            raise DataError("input", "must be uint8, or floats in [0, 1]", dtype, remedy)
+            raise DataError("input", "must be uint8, or floats (in [0, 1] where they are pixels)", dtype, remedy)
         if len(content) - file.tell() != math.prod(found) * dtype.itemsize:
             raise DataError("input", "must hold as many values as its header says", "others", "Save it again.")
         values = np.frombuffer(content, dtype, offset=file.tell())
@@ -215,11 +216,21 @@ def _reshaping(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
     return "Resize it, channels first."
 
 
-def _in_range(array: np.ndarray[Any, Any]) -> Tensor:
-    """float32, every value of which lies in [0, 1]."""
-    values = np.array(array, dtype=np.float32, order="C")
-    if not bool(((values >= 0) & (values <= 1)).all()):
+def _in_range(array: np.ndarray[Any, Any], pixels: bool, sigma: float | None) -> Tensor:
+    """float32: every value of pixels lies in [0, 1], every one of features is a number that noise of sigma moves."""
+    with np.errstate(over="ignore"):  # beyond float32: infinite, and refused
+        values = np.array(array, dtype=np.float32, order="C")
+    if not bool(((values >= 0) & (values <= 1)).all() if pixels else np.isfinite(values).all()):
         found = f"{values.min():.7g} to {values.max():.7g}"
-        remedy = "Divide bytes by 255, and leave it to the model to normalise."
-        raise DataError("input", "must hold values from 0 to 1", found, remedy)
+        rule, remedy = "must hold finite numbers", "Remove NaN and infinity."
+        if pixels:
+            rule, remedy = (
+                "must hold values from 0 to 1",
+                "Divide bytes by 255, and leave it to the model to normalise.",
+            )
+        raise DataError("input", rule, found, remedy)
+    largest = float(np.abs(values).max(initial=0.0))
+    if sigma is not None and is_rounded_away(sigma, largest):
+        rule = f"must hold numbers beside which noise of sigma {sigma:g} is not rounded away in float32"
+        raise DataError("input", rule, f"values up to {largest:.4g}", "Send them in the units of the certification.")
     return torch.from_numpy(values)

@@ -46,7 +46,8 @@ def job_routes(service: Service, jobs: Jobs) -> APIRouter:
         served = service.model(wanted.model)
         question = Question.within(served.limits, wanted.alpha, wanted.radius, wanted.seconds, job=True)
         content, kind = await body_of(request, limits)
-        inputs = await run_in_threadpool(read_inputs, content, kind, served.shape, limits.job_inputs)
+        of_model = (served.shape, limits.job_inputs, served.config.noise.sigma)
+        inputs = await run_in_threadpool(read_inputs, content, kind, *of_model)
         job = await run_in_threadpool(jobs.submit, served.name, inputs, question, request.state.client)
         return await run_in_threadpool(state_of, job, request)
 

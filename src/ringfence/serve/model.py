@@ -89,7 +89,7 @@ class Model(ABC):
         background: bool = False,
         came: float | None = None,
     ) -> Asked:
-        """Put an input (*shape), float32 in [0,1], in line; its ``answer`` is the record, once it is confirmed.
+        """Put an input (*shape), float32, in line; its ``answer`` is the record, once it is confirmed.
 
         came: when the request did, by time.monotonic(), where not now; its budget counts from then.
         """

@@ -62,7 +62,7 @@ def questions(service: Service) -> APIRouter:
         content, kind = await body_of(request, service.limits, largest(served.shape))
         came = request.state.came
         served.check_room(question, came)  # before anything is decoded
-        parts = (content, kind, served.shape)
+        parts = (content, kind, served.shape, served.config.noise.sigma)
         x = read_input(*parts) if len(content) < SMALL else await run_in_threadpool(read_input, *parts)
         streamed, (heard, put) = STREAM in request.headers.get("accept", ""), from_threads()
         asked = served.ask(x, question, watch=put if streamed else None, came=came)

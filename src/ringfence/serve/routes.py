@@ -17,7 +17,7 @@ from ringfence.types import ABSTAIN
 
 STREAM = "text/event-stream"
 _BINARY = {"type": "string", "format": "binary"}
-_NUMBERS = {"type": "array", "items": {}, "description": "Numbers from 0 to 1, nested as the shape is."}
+_NUMBERS = {"type": "array", "items": {}, "description": "Numbers, pixels from 0 to 1, nested as the shape is."}
 
 
 class Parameters(BaseModel):

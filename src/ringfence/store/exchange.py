@@ -59,8 +59,10 @@ def import_cohen(
         raise ArgumentError("sigma", "must be positive", sigma, "Give the noise level the log was made with.")
     if not 0 < alpha < 1:
         raise ArgumentError("alpha", "must lie between 0 and 1", alpha, "Give the failure probability of the log.")
-    if not (0 <= n0 <= _MOST and 0 <= n <= _MOST):
-        raise ArgumentError("n0, n", f"must be 0 to {_MOST:g}", (n0, n), "Give the draws that the log was made with.")
+    for name, draws, least in (("n0", n0, 0), ("n", n, 1)):
+        if not least <= draws <= _MOST:
+            remedy = "Give the draws that the log was made with."
+            raise ArgumentError(name, f"must be {least} to {_MOST:g}", draws, remedy)
     log = read_cohen(path)
     config = RunConfig(
         classifier=ClassifierConfig(

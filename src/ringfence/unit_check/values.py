@@ -58,10 +58,15 @@ def check_range(inputs: Sequence[Tensor]) -> None:
         raise DataError("data", "must lie in [0, 1]; these look divided by 255 twice", found, remedy)
 
 
+def is_rounded_away(sigma: float, largest: float) -> bool:
+    """Whether float32, in which noise is added, has too few steps for it at inputs of that size."""
+    return FINEST * sigma < largest * torch.finfo(torch.float32).eps < math.inf
+
+
 def check_resolution(inputs: Sequence[Tensor], sigma: float) -> None:
     """Refuse numbers so large that float32, in which noise is added, rounds it away: all draws would be the input."""
     largest = max((float(x.detach().abs().max()) for x in inputs if x.numel()), default=0.0)
-    if FINEST * sigma < largest * torch.finfo(torch.float32).eps < math.inf:
+    if is_rounded_away(sigma, largest):
         rule = f"must be numbers beside which noise of sigma {sigma:g} is not rounded away in float32"
         remedy = f"Scale the features before (x - mean) / std, and give sigma in those units. {GO_ON}"
         raise DataError("data", rule, f"values up to {largest:.4g}", remedy)
