@@ -30,7 +30,7 @@ class ForwardPlan:
     joined: layers in forms for GPUs, and joined with what follows them (classifiers/reshaping.py, joining.py).
     exchanged: layers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
     maxima: those of pooling windows one side after the other, for CPUs, where not compiled (classifiers/maxima.py).
-    refused: the forms that were wanted and did not compute the classifier, each with the reason.
+    refused: the forms that were wanted and did not compute the classifier, or not faster, each with the reason.
     """
 
     batch: int

@@ -55,6 +55,8 @@ COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
 LAYER_SECONDS = 5.0
 """On a CPU on top of it, for each layer that has weights: of large networks compiling takes minutes."""
+ROUNDS = 3
+"""In which what is compiled and what is not are measured in turn: others may use the CPU, and the run will be long."""
 CONSENSUS_PARTS, LONG_PARTS = 4, 16
 """Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward. Compiled,
 their forwards have one shape, and what pads the last one costs least where there are many; so in a long run."""
@@ -152,14 +154,18 @@ class _Search:
                 self.measure(replace(self.best, stacked=True))
 
     def try_compiled(self, image: bool) -> None:
-        """In the shape that is fastest so far; where there is no C++ compiler, or it fails, the plan says so."""
+        """In the shape that is fastest so far; where it is no faster, or there is no C++ compiler, the plan says so."""
+        why, before = "no faster here", self.best
         try:
-            self.measure(replace(self.best, channels_last=image, compile=True, fold=True, stacked=False))
+            for _ in range(ROUNDS):
+                self.measure(replace(before, channels_last=image, compile=True, fold=True, stacked=False))
+                self.measure(before)
         except Exception as error:  # it may fail in any way, and the network itself has answered
             if out_of_memory(error):
                 raise
-            cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-            self.best = replace(self.best, refused=(f"compile: {first_line(cause)}",))
+            why = first_line(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        if not self.best.compile:
+            self.best = replace(self.best, refused=(f"compile: {why}",))
 
 
 def _compiled(
@@ -312,6 +318,8 @@ def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
     """Time of one forward on standard normal inputs, of several in a row where they are small."""
     batch: Tensor = torch.randn(forward.plan.batch, *shape, dtype=torch.float32, device=forward.device)
     times: list[float] = []
+    if forward.plan.compile:
+        forward(batch)  # takes as long as compiling does
     start = time.perf_counter()
     for _ in range(3 if forward.device.type == "cpu" else 5):
         begin, done, spent = time.perf_counter(), 0, 0.0
