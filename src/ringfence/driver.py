@@ -108,7 +108,7 @@ def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.devi
         rule = f"must give one lane for each name, {', '.join(work.lanes)}"
         raise ClassifierError("classifier", rule, f"{sampler.lanes} lanes", "Use certify() with a name for each lane.")
     execution.on_plan(sampler.plan)
-    if device.type == "cuda":
+    if device.type == "cuda" or sampler.plan.compile or sampler.plan.refuses("compile"):
         execution.on_remark(execution.in_words(sampler.plan, device))
     return Begun(sampler, given, Facts(classifier, device))
 

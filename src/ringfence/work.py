@@ -47,8 +47,8 @@ class Execution:
     check: look at a few inputs first, whether data and classifier have the same units and classes (``unit_check``).
     failed_before: inputs that an engine gave up in an earlier session; on_failed: told those of this one, and why;
     on_remark: what a user may want to know on the way.
-    compile, autotune (of a compiled network): where None, both are done if they pay, which they do on a CUDA device for
-    many draws; draws: how many are expected of the whole run, 0 if unknown.
+    compile, autotune (of a compiled network, on CUDA): where None, both are done if they pay, which they do for many
+    draws; draws: how many are expected of the whole run, 0 if unknown.
     """
 
     device: str = "auto"
@@ -93,7 +93,7 @@ class Execution:
                 raise ArgumentError("plan", rule, self.plan.precision, remedy)
             check_memory(self.plan.batch, shape, device)
             return self.plan
-        how = (precision, self.compile, self.batch, self.autotune, self.draws)
+        how = (precision, self.compile, self.batch, self.autotune, self.draws, self.on_remark)
         return fastest_plan(classifier, shape, num_classes, device, *how)
 
     def in_words(self, plan: ForwardPlan, device: torch.device) -> str:
@@ -102,6 +102,8 @@ class Execution:
             why = "as before"
         elif plan.compile or self.compile is not None:
             why = "as asked" if self.compile is not None else f"compiling pays for {self.draws:,} draws"
+        elif plan.refuses("compile"):
+            why = "measured"
         else:
             why = "measured; " + ("too short to compile" if self.draws else "draws unknown, so not compiled")
         refused = "".join(f"; without {one}" for one in plan.refused)

@@ -416,6 +416,29 @@ def test_other_versions_than_the_drivers_are_refused(versions: tuple[str, str]) 
         replace(parcels[0], versions=versions).unpacked()
 
 
+@pytest.mark.parametrize(("gpus", "expected"), [(0, 250), (2, 1000)])
+def test_a_worker_without_a_gpu_expects_its_share_of_the_draws(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, expected: int
+) -> None:
+    """Whether compiling pays is up to what it draws itself."""
+    from ringfence.engines import ray
+
+    works: list[Work] = []
+
+    class Keeps(Threads):
+        """Keeps what it is asked for."""
+
+        def records(self, work: Any) -> Any:
+            works.append(work)
+            return super().records(work)
+
+    certified(Keeps(1))
+    work = replace(works[0], execution=replace(works[0].execution, draws=1000))
+    cluster = Mock(cluster_resources=lambda: {"CPU": 8.0, "GPU": float(gpus)})
+    monkeypatch.setattr(ray, "_ray", lambda: cluster)
+    assert ray.Ray(workers=4)._of_one(work).execution.draws == expected
+
+
 def test_workers_that_come_later_take_part() -> None:
     """There is room for one until the first report."""
     reported: list[str] = []

@@ -175,13 +175,16 @@ def test_models_that_are_served_side_by_side_keep_their_arithmetic(kept_flags: N
         (CUDA, None, 0, False),  # nobody knows
         (CUDA, False, 1_000_000, False),
         (CUDA, True, 0, True),
-        (CPU, None, 1_000_000, False),
+        (CPU, None, 1_000_000, True),
+        (CPU, None, 150_000, False),
+        (CPU, None, 0, False),
+        (CPU, False, 1_000_000, False),
     ],
 )
 def test_a_network_is_compiled_where_the_run_is_long_enough(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, asked: bool | None, draws: int, compiled: bool
 ) -> None:
-    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, 1000.0))
+    monkeypatch.setattr(probe, "_fitting", lambda classifier, plan, *rest: (plan, 1000.0 + plan.compile))
     plan = probe.fastest_plan(_net(), SHAPE, 3, device, "fp32", asked, draws=draws)
     assert plan.compile is compiled
     assert plan.precision == "fp32"

@@ -33,7 +33,7 @@ def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
     ("shape", "draws", "batch", "expected"),
     [
         ((3, 32, 32), 0, None, 100),
-        ((3, 32, 32), probe.SHORT_RUN, None, 100),
+        ((3, 32, 32), probe.WORTH_TIMING * 100 - 1, None, 100),
         ((3, 32, 32), probe.SMALL_RUN, None, 50),
         ((3, 224, 224), 0, None, 20),
         ((3, 224, 224), probe.SMALL_RUN, None, 20),
@@ -52,7 +52,7 @@ def test_before_a_run_that_is_not_known_to_be_long_nothing_is_measured(
             raise AssertionError("asked")
 
     plan = fastest_plan(Unasked(), shape, 10, CPU, batch=batch, draws=draws)
-    assert plan == ForwardPlan(expected, channels_last=len(shape) == 3)
+    assert plan == ForwardPlan(expected, channels_last=len(shape) == 3, maxima=len(shape) > 1)
 
 
 def test_a_start_costs_a_small_part_of_a_small_run() -> None:
@@ -97,7 +97,7 @@ def test_the_other_layout_is_tried_at_the_best_size_alone(monkeypatch: pytest.Mo
     monkeypatch.setattr(probe, "_fitting", fitting)
     found = fastest_plan(nn.Identity(), (1, 8, 8), 3, CPU, draws=LONG)
     assert asked == [(20, True), (100, True), (200, True), (100, False)]
-    assert found == ForwardPlan(100, channels_last=plain_rate < 1000)
+    assert found == ForwardPlan(100, channels_last=plain_rate < 1000, maxima=True)
 
 
 def test_small_batches_are_timed_several_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,7 +118,8 @@ PrecisionName = Annotated[
 Compile = Annotated[
     bool | None,
     typer.Option(
-        "--compile/--no-compile", help="Use torch.compile (default: on CUDA, if the run is long enough to pay for it)."
+        "--compile/--no-compile",
+        help="Use torch.compile (default: if the run is long enough to pay for it; on a CPU, if it is faster then).",
     ),
 ]
 Fast = Annotated[bool, typer.Option("--fast", help="On CUDA: bf16, compiled, fused where there is a kernel.")]

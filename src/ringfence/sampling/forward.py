@@ -33,7 +33,7 @@ class Forward:
         with arithmetic(device, tf32=False):
             module, self._run = prepared(classifier, plan, device)
         self._consensuses = [one for one in module.modules() if isinstance(one, KConsensus)]
-        self._merge = None if plan.compile else _merge
+        self._merge = None if plan.compile and device.type == "cuda" else _merge
 
     def meanwhile(self, work: Callable[[], None]) -> bool:
         """Have this done in every forward while the host waits for the device; False where it does not wait."""

@@ -29,7 +29,8 @@ class ForwardPlan:
     fused: CIFAR ResNets run as one kernel each, whose activations stay on the chip (bf16).
     joined: layers in forms for GPUs, and joined with what follows them (classifiers/reshaping.py, joining.py).
     exchanged: layers in forms for GPUs, exchanged in what is compiled (classifiers/exchanging.py).
-    refused: the forms that were wanted and did not compute the classifier, each with the reason.
+    maxima: those of pooling windows one side after the other, for CPUs, where not compiled (classifiers/maxima.py).
+    refused: the forms that were wanted and did not compute the classifier, or not faster, each with the reason.
     """
 
     batch: int
@@ -43,6 +44,7 @@ class ForwardPlan:
     fused: bool = False
     joined: bool = False
     exchanged: bool = False
+    maxima: bool = False
     refused: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -74,6 +76,10 @@ class ForwardPlan:
         return ", ".join(
             [self.precision, f"{self.batch:,} rows a forward", *(name for name, is_so in done.items() if is_so)]
         )
+
+    def refuses(self, form: str) -> bool:
+        """Whether this form was wanted, and left out."""
+        return any(one.startswith(f"{form}: ") for one in self.refused)
 
     @property
     def layout(self) -> torch.memory_format:
@@ -109,6 +115,7 @@ def plainer(plan: ForwardPlan) -> Iterator[tuple[str, ForwardPlan]]:
         ("fold", {"fold": False}),
         ("stacked", {"stacked": False}),
         ("compile", {"compile": False, "autotune": False}),
+        ("maxima", {"maxima": False}),
         ("channels_last", {"channels_last": False}),
         ("parts", {"parts": 1}),
     ):

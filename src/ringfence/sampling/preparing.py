@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import KConsensus, Members, Scored, fold_batch_norm, score
 from ringfence.classifiers.base import APART, Composed, refuse_lazy
 from ringfence.classifiers.fused import FusedResNet, fuse_resnets, rows_at_a_time
+from ringfence.classifiers.maxima import by_maxima
 from ringfence.classifiers.patches import Patches
 from ringfence.errors import ClassifierError
 from ringfence.sampling.plan import ForwardPlan
@@ -48,7 +49,7 @@ def prepared(classifier: nn.Module, plan: ForwardPlan, device: torch.device) -> 
 
     # A fused network is compiled already; a K-consensus of such has shapes that differ from batch to batch.
     if not plan.compile or isinstance(module, FusedResNet) or waves:
-        return module, run
+        return module, by_maxima(module, run) if plan.maxima else run
     mode = "max-autotune-no-cudagraphs" if plan.autotune else None
     fast: Run = _exchanged(run, mode) if plan.exchanged else compiled(run, mode)
     patched = any(isinstance(part, Patches) for part in module.modules())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers import KConsensus, Members
+from ringfence.classifiers.folding import NORMS
 from ringfence.classifiers.fused import count_resnets, whole_waves, why_not
-from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.errors import ArgumentError, ClassifierError, first_line
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import (
     BATCHES_IN_MEMORY,
@@ -43,12 +44,19 @@ FAIR_ROWS, FAIR_SECONDS = 400, 0.04
 interrupt it, larger ones are not, so that on a busy CPU a forward of 20 rows won that takes twice the time of 400."""
 SHORT_RUN = 500 * FAIR_ROWS
 """Draws of which measuring all sizes on a CPU would take a thirtieth or more: in shorter runs nothing is measured."""
+WORTH_TIMING, LONG_SECONDS = 100, 60.0
+"""But where there are so many batches two of them are asked, and where the run takes so long by that, it is no short
+one: of a slow network, the sizes that are worth trying are few."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
 SLOWEST = 100.0
 """Rows a second of the slowest networks on a GPU: fewer draws are not worth the half second that measuring takes."""
 COMPILE_SECONDS = 180.0
 """Compiling takes up to a minute and about halves the time: it pays if a run, uncompiled, would take this long."""
+LAYER_SECONDS = 5.0
+"""On a CPU on top of it, for each layer that has weights: of large networks compiling takes minutes."""
+ROUNDS = 3
+"""In which what is compiled and what is not are measured in turn: others may use the CPU, and the run will be long."""
 CONSENSUS_PARTS, LONG_PARTS = 4, 16
 """Batches a K-consensus handles at a time: the few undecided rows of one alone would not fill a forward. Compiled,
 their forwards have one shape, and what pads the last one costs least where there are many; so in a long run."""
@@ -70,56 +78,150 @@ def fastest_plan(
     batch: int | None = None,
     autotune: bool | None = None,
     draws: int = 0,
+    tell: Callable[[str], None] = lambda told: None,
 ) -> ForwardPlan:
     """The plan with the highest rate of noisy forwards; batch fixes the size and leaves the layout to measure.
 
     On a CPU it is the usual one unless a long run is known to follow: measuring takes as long as thousands of draws.
     A compiled network is not measured, because compiling every candidate would cost minutes: it gets what was fastest
     wherever it was tried, the largest batch, channels last, folded batch norms and, where it can, the fused ResNets.
-    compile None: on CUDA, where so many draws would take so long without that it pays.
+    compile None: where so many draws would take so long without that it pays; on a CPU only if it is faster, in the
+    shape that was fastest without. tell: is told before something takes long.
     """
     if batch is not None:
         check_memory(batch, shape, device)
-    image, fold = len(shape) == 3, device.type == "cuda"
-    consensus = batch is None and any(isinstance(part, KConsensus) for part in classifier.modules())
-    parts = CONSENSUS_PARTS if consensus else 1
-    if device.type == "cpu" and not compile and draws <= SHORT_RUN:
-        return ForwardPlan(batch or parts * usual_rows(shape, draws), precision, channels_last=image, parts=parts)
+    image, cpu, cuda = len(shape) == 3, device.type == "cpu", device.type == "cuda"
+    waits = any(isinstance(part, KConsensus) for part in classifier.modules())
+    parts = CONSENSUS_PARTS if waits and batch is None else 1
+    plain = ForwardPlan(batch or 1, precision, channels_last=image, maxima=cpu and len(shape) > 1)
     if compile:
-        size = batch or _rows(classifier, shape, device, 0 if consensus else draws)
-        fused = precision == "bf16" and _fuses(classifier, shape, num_classes, device)
-        # Of several networks whole waves of blocks: a last one that is nearly empty costs each; of one, noise fills it.
-        if fused and batch is None and count_resnets(classifier) > 1:
-            size = whole_waves(size, device)
-        parts = consensus_parts(size, shape, device, draws) if consensus and not fused else parts
-        plan = ForwardPlan(size * parts, precision, channels_last=image, compile=True, fold=True)
-        others = fold and not fused  # on a GPU, where the time is not spent in our own kernel
-        if autotune is None:
-            asked = others and draws > AUTOTUNE_SECONDS * SLOWEST
-            autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
-        half = others and precision == "bf16"
-        return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
-    best, best_rate, before = ForwardPlan(batch or 1, precision, channels_last=image, fold=fold), 0.0, 0.0
-    for size in (batch,) if batch else sizes(device, shape):
-        wanted = replace(best, batch=size)
-        plan, rate = _fitting(classifier, wanted, shape, num_classes, device)
-        best, best_rate = (plan, rate) if rate > best_rate else (best, best_rate)
-        # Larger batches stop paying (never on a CPU: others may use it), memory is full, or a forward is long enough.
-        if (fold and rate < 0.95 * before) or plan != wanted or rate * ENOUGH_SECONDS < size:
-            break
-        before = rate
-    if image:  # the other layout at that size alone: all sizes again would cost seconds of every start
-        other, rate = _fitting(classifier, replace(best, channels_last=False), shape, num_classes, device)
-        best, best_rate = (other, rate) if rate > best_rate else (best, best_rate)
-    with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
-        if any(isinstance(part, Members) and part.stackable for part in classifier.modules()):
-            stacked, rate = _fitting(classifier, replace(best, stacked=True), shape, num_classes, device)
-            best, best_rate = (stacked, rate) if rate > best_rate else (best, best_rate)
-    if compile is None and fold and draws > COMPILE_SECONDS * best_rate:
+        plan = replace(plain, compile=True, fold=True)
+        return _compiled(plan, classifier, shape, num_classes, device, parts, batch, autotune, draws)
+    if cpu and draws <= SHORT_RUN:
+        usual = replace(plain, batch=batch or parts * usual_rows(shape, draws), parts=parts)
+        if draws <= SMALL_RUN:
+            return usual
+        usual = replace(usual, fold=has_norms(classifier))  # tracing takes as long as some hundred draws
+        if draws < WORTH_TIMING * usual.batch or not _takes_long_here(draws, usual, classifier, shape, num_classes):
+            return usual
+    search = _Search(classifier, shape, num_classes, device, replace(plain, fold=cuda))
+    search.try_all((batch,) if batch else sizes(device, shape))
+    if cpu and has_norms(classifier):
+        search.measure(replace(search.best, fold=True))
+    if compile is None and cuda and draws > COMPILE_SECONDS * search.rate:
         return fastest_plan(classifier, shape, num_classes, device, precision, True, batch, autotune, draws)
-    if consensus:
-        best, _ = _fitting(classifier, replace(best, batch=parts * best.batch, parts=parts), shape, num_classes, device)
-    return best
+    if compile is None and cpu and not waits and draws > _pays_from(classifier) * search.rate:
+        tell("compiling the network for this processor: some seconds, of a large one minutes")
+        search.try_compiled(image)
+    if parts == 1:
+        return search.best
+    together = replace(search.best, batch=parts * search.best.batch, parts=parts)
+    return _fitting(classifier, together, shape, num_classes, device)[0]
+
+
+@dataclass
+class _Search:
+    """The fastest plan so far, and its rows per second."""
+
+    classifier: nn.Module
+    shape: tuple[int, ...]
+    num_classes: int
+    device: torch.device
+    best: ForwardPlan
+    rate: float = 0.0
+
+    def measure(self, wanted: ForwardPlan) -> tuple[ForwardPlan, float]:
+        """Take it if it is faster; what fits of it into memory, and its rows per second."""
+        plan, rate = _fitting(self.classifier, wanted, self.shape, self.num_classes, self.device)
+        if rate > self.rate:
+            self.best, self.rate = plan, rate
+        return plan, rate
+
+    def try_all(self, sizes: Iterable[int]) -> None:
+        """Rows a forward, the other layout, and members at once."""
+        before = 0.0
+        for size in sizes:
+            wanted = replace(self.best, batch=size)
+            plan, rate = self.measure(wanted)
+            slower = self.device.type == "cuda" and rate < 0.95 * before  # on a CPU it may be others that use it
+            if slower or plan != wanted or rate * ENOUGH_SECONDS < size:  # or memory is full, or it is long enough
+                break
+            before = rate
+        if self.best.channels_last:  # at that size alone: all sizes again would cost seconds of every start
+            self.measure(replace(self.best, channels_last=False))
+        with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
+            if any(isinstance(part, Members) and part.stackable for part in self.classifier.modules()):
+                self.measure(replace(self.best, stacked=True))
+
+    def try_compiled(self, image: bool) -> None:
+        """In the shape that is fastest so far; where it is no faster, or there is no C++ compiler, the plan says so."""
+        why, before = "no faster here", self.best
+        try:
+            for _ in range(ROUNDS):
+                self.measure(replace(before, channels_last=image, compile=True, fold=True, stacked=False))
+                self.measure(before)
+        except Exception as error:  # it may fail in any way, and the network itself has answered
+            if out_of_memory(error):
+                raise
+            why = first_line(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        if not self.best.compile:
+            self.best = replace(self.best, refused=(f"compile: {why}",))
+
+
+def _compiled(
+    plan: ForwardPlan,
+    classifier: nn.Module,
+    shape: tuple[int, ...],
+    num_classes: int,
+    device: torch.device,
+    parts: int,
+    batch: int | None,
+    autotune: bool | None,
+    draws: int,
+) -> ForwardPlan:
+    """What was fastest wherever it was tried, for a network that is compiled; parts: more than 1 for a K-consensus."""
+    size = batch or _rows(classifier, shape, device, 0 if parts > 1 else draws)
+    fused = plan.precision == "bf16" and _fuses(classifier, shape, num_classes, device)
+    # Of several networks whole waves of blocks: a last one that is nearly empty costs each; of one, noise fills it.
+    if fused and batch is None and count_resnets(classifier) > 1:
+        size = whole_waves(size, device)
+    parts = consensus_parts(size, shape, device, draws) if parts > 1 and not fused else parts
+    plan = replace(plan, batch=size * parts)
+    others = device.type == "cuda" and not fused  # on a GPU, where the time is not spent in our own kernel
+    if autotune is None:
+        asked = others and draws > AUTOTUNE_SECONDS * SLOWEST
+        autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
+    half = others and plan.precision == "bf16"
+    return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
+
+
+def _takes_long_here(
+    draws: int, plan: ForwardPlan, classifier: nn.Module, shape: tuple[int, ...], num_classes: int
+) -> bool:
+    """Whether so many draws make a long run on a CPU, by the faster of two batches."""
+    forward, took = Forward(classifier, plan, torch.device("cpu"), num_classes), LONG_SECONDS
+    batch = torch.randn(plan.batch, *shape, dtype=torch.float32)
+    for _ in range(2):
+        begin = time.perf_counter()
+        try:
+            forward(batch)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            return False  # the run will find out how many rows there is room for
+        took = min(took, time.perf_counter() - begin)
+    return draws * took > LONG_SECONDS * plan.batch
+
+
+def has_norms(classifier: nn.Module) -> bool:
+    """Whether there is something to fold."""
+    return any(isinstance(part, NORMS) for part in classifier.modules())
+
+
+def _pays_from(classifier: nn.Module) -> float:
+    """Seconds of a run on a CPU, uncompiled, from which on compiling it pays with room to spare."""
+    layers = sum(any(one.dim() > 1 for one in part.parameters(recurse=False)) for part in classifier.modules())
+    return COMPILE_SECONDS + LAYER_SECONDS * layers
 
 
 def _rows(classifier: nn.Module, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
@@ -216,6 +318,8 @@ def _seconds(forward: Forward, shape: tuple[int, ...]) -> float:
     """Time of one forward on standard normal inputs, of several in a row where they are small."""
     batch: Tensor = torch.randn(forward.plan.batch, *shape, dtype=torch.float32, device=forward.device)
     times: list[float] = []
+    if forward.plan.compile:
+        forward(batch)  # takes as long as compiling does
     start = time.perf_counter()
     for _ in range(3 if forward.device.type == "cpu" else 5):
         begin, done, spent = time.perf_counter(), 0, 0.0
