@@ -77,11 +77,12 @@ def compare_command(
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
+        for one in found:
+            if len(told := _differ(one)) > LONGEST:
+                say(f"{one.name} and {one.against} differ in {told}")
         for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
             remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
         for one in found:
-            if len(told := _differ(one)) > LONGEST:
-                remark(f"{one.name} and {one.against} differ in {told}")
             if "precision" in one.differing:
                 remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
         for run in runs:
@@ -162,7 +163,7 @@ def print_runs(runs: Sequence[tuple[RunBounds, RunSummary]], above: float) -> No
 
 def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     """Gains and how sure they are, one column per comparison."""
-    against, differ = [_short(one.against, found) for one in found], [(one, _differ(one)) for one in found]
+    against, differ = [_short(one.against, found) for one in found], list(map(_differ, found))
     rows: list[tuple[str, list[str]]] = [
         ("B", against),
         ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
@@ -178,7 +179,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
         (f"above {above:g} B", [percent(one.above_against, "%") for one in found]),
         ("Wilcoxon W+", [f"{one.statistic:,.0f}" for one in found]),
         ("p (one-sided)", [f"{one.p_value:.1g}" for one in found]),
-        ("differ in", [told if len(told) <= LONGEST else f"{len(one.differing)} settings" for one, told in differ]),
+        ("differ in", [told if len(told) <= LONGEST else "see below" for told in differ]),
         *((f"gain > {x:g}%", [percent(one.gaining[x], "%") for one in found]) for x in found[0].gaining),
     ]
     ours = (_short(one.name, found) for one in found)
