@@ -76,7 +76,7 @@ def test_aces_that_certifies_by_a_max_margin_vote(call: Call) -> None:
     run = walked(call, *GAUSSIAN, "--model", tree, "--n", "200")
     assert run.config.procedure.name == "aces"
     assert len(run.config.classifier.lanes) == 3
-    call("aces", "frontier", "run", "--out", "frontier.png")
+    call("aces", "frontier", "run", "--out", "frontier")
 
 
 def test_patches_of_a_consensus_in_stages(call: Call) -> None:
