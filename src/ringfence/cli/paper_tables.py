@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
+from ringfence.cli.tables import number, percent
 from ringfence.rounding import written
 
 if TYPE_CHECKING:
@@ -30,14 +31,7 @@ def as_text(runs: Sequence[RunMetrics], form: str) -> str:
     called = [f"{name}, {one.lane}" if lanes and one.lane else name for name, one in zip(names, runs, strict=True)]
     titles = [name if one.sound else name + UNPROVED for name, one in zip(called, runs, strict=True)]
     shares = [[one.certified_accuracy.get(radius) for radius in radii] for one in runs]
-    rows = [
-        [
-            title,
-            "-" if one.acr is None else f"{one.acr:.3f}",
-            *("-" if x is None else f"{100 * x:.1f}" for x in at),
-        ]
-        for title, one, at in zip(titles, runs, shares, strict=True)
-    ]
+    rows = [[title, number(one.acr), *map(percent, at)] for title, one, at in zip(titles, runs, shares, strict=True)]
     headings = [written(radius) for radius in radii]
     norms = sorted({one.norm for one in runs})
     return _latex(rows, headings, norms) if form == "latex" else _markdown(rows, headings, norms)
