@@ -224,7 +224,7 @@ def test_votes_land_in_the_cells_of_their_slots(rows: int, lanes: int, classes: 
     slots = torch.randint(0, 6, (rows,), generator=generator)  # 5 takes padding
     found = DeviceCounts((Votes(),), classes, Scored(scores.to(DEVICE), 1), 5, torch.device(DEVICE), fuse=False)
     found.add(Scored(scores.to(DEVICE), 1), slots.to(DEVICE))
-    found.send([0, 1, 2, 3, 4], [1] * 5)
+    found.send([0, 1, 2, 3, 4], slots.bincount(minlength=6)[:5].tolist())
     wanted = np.zeros((6, lanes, classes + 1), np.int64)
     np.add.at(wanted, (slots[:, None], np.arange(lanes), Votes().cells(scores).squeeze(2)), 1)
     counted = found.landed(wait=True).tally.cells["votes"]
