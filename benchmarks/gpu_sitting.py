@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TRAINED = "drt-resnet20,gaussian-resnet110"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ STEPS = {
         "tests.xml",
         150,
         300,
-        beside=f"{TRAINING}/ready --cases {TRAINED} --limit 0 --compile-limit 280",
+        beside=f"{TRAINING}/ready --cases missing --keep results/benchmarks/gpu_training.json --limit 0 --compile-limit 280",
     ),
     "engine": Step(
         f"{TESTED}/engine.xml tests/gpu/test_engine_cuda.py tests/gpu/test_exact_words.py tests/gpu/test_cuda.py",
@@ -63,19 +62,13 @@ STEPS = {
         100,
         240,
     ),
+    "objectives": Step(
+        f"{TRAINING} --cases missing --keep {{kept}} --brief --beside 3 --limit 450 --compile-limit 210",
+        "gpu_training.json",
+        300,
+        480,
+    ),
     "lenet": Step(f"{LIMITS} lenet", "gpu_limits.json", 60, 150),
-    "drt": Step(
-        f"{TRAINING}/drt --cases rate,drt-resnet20 --beside= --profile drt-resnet20 --limit 170 --compile-limit 120",
-        "drt/gpu_training_rows.json",
-        120,
-        200,
-    ),
-    "ten": Step(
-        f"{TRAINING}/ten --cases gaussian-resnet110 --brief --beside 10 --limit 190 --compile-limit 100",
-        "ten/gpu_training_rows.json",
-        120,
-        220,
-    ),
     "networks": Step(f"{LIMITS} resnet50-joined,resnet50-images,vit-b-16-joined", "gpu_limits.json", 120, 220),
     "consensus": Step(
         f"{COMPOSED} --forms compiled,fused --classifiers consensus --repetitions 1", "gpu.json", 120, 240

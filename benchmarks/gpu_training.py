@@ -1,6 +1,7 @@
 """Seconds of a training step and epoch beside plain PyTorch's, in one run; rows are chosen by name.
 
     python benchmarks/gpu_training.py [--cases plain-resnet110,gaussian-resnet110] [--limit 240] [--cache FOLDER]
+    python benchmarks/gpu_training.py --cases missing --keep EARLIER.json    # every objective that has no row yet
     python benchmarks/gpu_training.py --list
     python benchmarks/gpu_training.py --cases "" --keep EARLIER.json [LATER.json] [--logs ZOO/*/member-0/log.csv]
 
@@ -33,7 +34,7 @@ MARK = "ROW "
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="all", help="names, separated by commas; empty: none")
+    parser.add_argument("--cases", default="all", help="names, separated by commas, or missing; empty: none")
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
     parser.add_argument("--limit", type=float, default=240.0, help="seconds for everything")
     parser.add_argument("--compile-limit", type=float, default=140.0, help="of them for compiling")
@@ -69,6 +70,8 @@ def child(options: argparse.Namespace) -> None:
     if options.device == "cpu":
         torch.set_num_threads(1)
     if not options.prepare:
+        import torch._inductor.compile_fx  # seconds, which no case before it needs
+
         sys.stdin.readline()
     case = CASES[options.case]
     arch = "resnet8" if options.quick and case.arch.startswith("resnet") else case.arch
@@ -206,17 +209,19 @@ def main() -> int:
     if options.case:
         child(options)
         return 0
-    from gpu_training_cases import CASES
+    from gpu_training_cases import CASES, missing
     from gpu_training_kept import kept, merged
     from gpu_training_report import epochs_of, report
 
     if options.list:
         print("\n".join(CASES))
         return 0
+    earlier = kept(options.keep, options.machine) if options.keep else None
     names = list(CASES) if options.cases == "all" else [one for one in options.cases.split(",") if one]
+    if options.cases == "missing":
+        names = missing(earlier.rows if earlier else ())
     if unknown := [one for one in names if one not in CASES]:
         raise SystemExit(f"--cases: unknown {', '.join(unknown)}; --list names them.")
-    earlier = kept(options.keep, options.machine) if options.keep else None
     rows = measured(options, {name: CASES[name] for name in names}) if names else []
     anew = {one["case"] for one in rows}
     logs = {path.parent.parent.name: epochs_of(path) for path in options.logs}

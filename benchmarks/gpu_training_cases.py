@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -279,3 +279,13 @@ def _cases() -> dict[str, Case]:
 
 CASES = _cases()
 """Ordered by what is learnt per second."""
+
+
+def missing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Cases without a row: plain PyTorch and every objective on every network, attacks by kernels where they can be."""
+    done, found = {one["case"] for one in rows}, ["rate"]
+    for arch in ("resnet20", "lenet", "resnet110"):
+        fused = {name: f"{name}-fused-{arch}" for name in OBJECTIVES}
+        wanted = [f"plain-{arch}", *(fused[name] if fused[name] in CASES else f"{name}-{arch}" for name in OBJECTIVES)]
+        found += [one for one in wanted if one not in done]
+    return found

@@ -30,9 +30,13 @@ def kept(paths: Sequence[Path], machine: Path | None) -> Kept:
 
 
 def merged(before: Sequence[dict[str, Any]], later: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Earlier rows that were not measured again, with their profiles, then the later ones."""
-    again = {(one["case"], one["row"]) for one in later}
-    return [one for one in before if (one["case"], one["row"]) not in again] + list(later)
+    """Earlier rows that were not measured again, with their profiles, then the later ones; of rates each day's."""
+
+    def key(one: dict[str, Any]) -> tuple[str, str, str]:
+        return one["case"], one["row"], one["measured"] if "tflops" in one else ""
+
+    again = {key(one) for one in later}
+    return [one for one in before if key(one) not in again] + list(later)
 
 
 def _of_file(path: Path, machine: Path | None) -> Kept:

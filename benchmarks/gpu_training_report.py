@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -22,12 +23,25 @@ SMALL_BATCH = 4
 """At which operations are counted: they are in proportion to the batch."""
 
 
-def share(one: Row, tflops: float) -> float:
+@dataclass(frozen=True)
+class Rates:
+    """TFLOP/s of a large dense product by the day that it was measured on: machines of one kind differ."""
+
+    by_day: Mapping[str, float]
+    otherwise: float
+
+    def of(self, one: Row) -> float:
+        """That of a row's own day, or of the day before it that is nearest."""
+        before = [day for day in self.by_day if day <= one["measured"]]
+        return self.by_day[max(before)] if before else self.otherwise
+
+
+def share(one: Row, rates: Rates) -> float:
     """Per cent of the device's dense bf16 rate that the products and convolutions of a row's step are done at."""
     objective = str(one["objective"]).partition(",")[0]
     trainings = one["members"] // (3 if objective in ("drt", "adp", "gal") else 1)
     work = operations(one["network"], objective) * one["batch"] / SMALL_BATCH * trainings
-    return float(100 * work / (one["ms"] / 1000) / (tflops * 1e12))
+    return float(100 * work / (one["ms"] / 1000) / (rates.of(one) * 1e12))
 
 
 @cache
@@ -75,7 +89,7 @@ def epochs_of(log: Path) -> list[float]:
     return [round(b - a, 2) for a, b in pairwise(ends) if b > a]
 
 
-def steps_grid(rows: Sequence[Row], tflops: float) -> Grid:
+def steps_grid(rows: Sequence[Row], rates: Rates) -> Grid:
     """Every timed step that is no part of another."""
     profiles = {(one["row"], one["network"], one["case"]): one["profile"] for one in rows if "profile" in one}
     lines = []
@@ -83,7 +97,7 @@ def steps_grid(rows: Sequence[Row], tflops: float) -> Grid:
         if "s_epoch_member" not in one or one["row"].startswith("part: "):
             continue
         kernels = profiles.get((one["row"], one["network"], one["case"]))
-        numbers = [f"{one['ms']:.2f}", f"{one['s_epoch_member']:.2f}", f"{share(one, tflops):.1f}"]
+        numbers = [f"{one['ms']:.2f}", f"{one['s_epoch_member']:.2f}", f"{share(one, rates):.1f}"]
         shown = [f"{kernels['launches']:,}", f"{kernels['us'] / 1000:.2f}"] if kernels else ["", ""]
         name = f"{one['network']}, {one['objective']}: {one['row']}"
         lines.append([name, str(one["members"]), *numbers, *shown, one["measured"]])
@@ -91,7 +105,7 @@ def steps_grid(rows: Sequence[Row], tflops: float) -> Grid:
     return Grid("Training steps", columns, lines)
 
 
-def attacks_grid(rows: Sequence[Row], tflops: float) -> Grid:
+def attacks_grid(rows: Sequence[Row], rates: Rates) -> Grid:
     """Attacks by themselves; the loss is that of the network in float32."""
     lines = []
     for one in rows:
@@ -100,7 +114,7 @@ def attacks_grid(rows: Sequence[Row], tflops: float) -> Grid:
             numbers = [
                 f"{one['s_images']:.2f}",
                 f"{rate:,}",
-                f"{rate * pass_operations(one['network']) / tflops / 1e10:.1f}",
+                f"{rate * pass_operations(one['network']) / rates.of(one) / 1e10:.1f}",
             ]
             lines.append([f"{one['network']}: {one['row']}", *numbers, f"{losses[0]} to {losses[1]}", one["measured"]])
     columns = ["attack", "s for 50,000 images", "passes there and back a second", "% of bf16", "loss", "measured"]
@@ -180,12 +194,12 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
 def report(
     rows: Sequence[Row], logs: Mapping[str, Sequence[float]], settings: Mapping[str, Any], notes: Sequence[str]
 ) -> Report:
-    """Tables and bars; the device's rate is the run's own where it was measured."""
-    measured = [one["tflops"] for one in rows if "tflops" in one]
-    tflops = measured[-1] if measured else settings["rate"]
-    whence = "measured in this run" if measured else "measured on such a device in another run"
-    notes = [f"100% of bf16 are {tflops:g} TFLOP/s, {whence}; counted are products and convolutions.", *notes]
-    grids = [steps_grid(rows, tflops), kinds_grid(rows), attacks_grid(rows, tflops)]
+    """Tables and bars; the device's rate is that of the day where it was measured."""
+    rates = Rates({one["measured"]: one["tflops"] for one in rows if "tflops" in one}, settings["rate"])
+    days = ", ".join(f"{rate:g} on {day}" for day, rate in rates.by_day.items())
+    whence = f"{days} and until the next" if days else f"{rates.otherwise:g}, measured on such a device in another run"
+    notes = [f"100% of bf16 are, in TFLOP/s, {whence}; counted are products and convolutions.", *notes]
+    grids = [steps_grid(rows, rates), kinds_grid(rows), attacks_grid(rows, rates)]
     grids += [layers_grid(rows), parts_grid(rows), epochs_grid(rows, logs)]
     raw = {"rows": list(rows), "logs": dict(logs)}
     return Report("gpu_training", settings, [one for one in grids if one.rows], bars(rows), raw, notes)

@@ -69,6 +69,25 @@ def test_quick_runs_never_reach_the_page(tmp_path: Path) -> None:
     assert "old" in page.read_text()
 
 
+@pytest.mark.parametrize(("day", "rate"), [("01", 5.0), ("02", 1.0), ("03", 1.0), ("04", 2.0), ("09", 2.0)])
+def test_a_row_is_a_share_of_the_rate_of_its_day(day: str, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from gpu_training_report import Rates
+
+    assert Rates({"2026-01-02": 1.0, "2026-01-04": 2.0}, 5.0).of({"measured": f"2026-01-{day}"}) == rate
+
+
+def test_cases_that_are_missing_are_those_of_objectives_without_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from gpu_training_cases import CASES, OBJECTIVES, missing
+
+    every = missing([])
+    assert set(every) <= set(CASES)
+    assert len(every) == 1 + 3 * (1 + len(OBJECTIVES))
+    left = missing([{"case": one} for one in every if one.endswith("lenet")])
+    assert left == [one for one in every if not one.endswith("lenet")]
+
+
 @pytest.mark.slow
 def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -> None:
     """A sitting measures some rows; those of earlier ones stay, with their date, and a row measured again is new."""
@@ -105,7 +124,7 @@ def test_rows_of_an_earlier_training_benchmark_are_taken_along(tmp_path: Path) -
     second = json.loads((tmp_path / "gpu_training.json").read_text())
     assert second["environment"] != machine["environment"]
     *kept, anew = second["measurements"]["rows"]
-    assert kept == rows[:2]
+    assert kept == rows  # the rate of that day, too: shares of its rows are shares of it
     assert anew["tflops"] > rows[2]["tflops"]
     assert anew["measured"] > kept[0]["measured"]
     left = json.loads((tmp_path / "gpu_training_rows.json").read_text())  # behind every case, if the time ends

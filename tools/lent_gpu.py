@@ -38,8 +38,8 @@ LIBRARIES = (
 )
 COMPILED = ("pydantic-core",)
 """Libraries that are compiled for one version of Python."""
-MEASURED = "lenet consensus kernels engine tests"
-RESULTS = ("gpu.json", "gpu_limits.json")
+MEASURED = "objectives"
+RESULTS = ("gpu.json", "gpu_limits.json", "gpu_training.json")
 """What a measurement leaves that has a table."""
 HOME = ("zoo", "results", "reproduce/unfinished")
 """Folders that stay here: what is needed of them is carried."""

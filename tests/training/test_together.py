@@ -177,6 +177,17 @@ def test_rounding_in_half_precision_is_no_error_of_the_compiler(data: DeviceData
         assert gradient_drift(member, member, Severed(), x) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.parametrize(("times", "drift"), [(2.9, 0.0), (4.0, 0.3 / 1.3)])
+def test_three_times_the_rounding_of_the_plain_network_is_no_error_of_the_compiler(times: float, drift: float) -> None:
+    """Both round, each in its own way: in bf16 one of a thousand weights is off by twice as much as the plain one."""
+    torch.manual_seed(0)
+    member, x = nn.Linear(3, 4), torch.rand(2, 3)
+    plain = lambda x: member(x) * (1.3 if torch.is_autocast_enabled("cpu") else 1.0)  # noqa: E731
+    with torch.autocast("cpu", torch.bfloat16):
+        found = gradient_drift(member, plain, lambda x: member(x) * (1.3 + 0.3 * times), x)
+    assert found == pytest.approx(drift, abs=0.02)
+
+
 def test_compiled_code_whose_gradients_are_nan_is_refused() -> None:
     """NaN exceeds no limit: it must not pass for that."""
     torch.manual_seed(0)

@@ -14,6 +14,10 @@ from ringfence.training.checkpoints import undone
 LARGEST_DRIFT = 0.2
 """Share of a gradient's length by which a compiled network's may differ, beyond what rounding explains."""
 
+EXCUSED = 3
+"""Times the plain network's rounding that explain a difference. Compiled code rounds elsewhere, so its rounding is
+another draw, and in bf16 one of a thousand weights of a deep network is off by twice as much as the plain one is."""
+
 
 @contextmanager
 def algorithms_tried(tried: bool = True) -> Iterator[None]:
@@ -48,7 +52,7 @@ def gradient_drift(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> floa
     Compilers err: torch 2.13 drops the gradients of LeNet's convolutions on a CPU, and training would go on
     without them. Gradients shorter than a thousandth of the longest count as that long. Rounding is what the plain
     network in the precision of now differs from itself in float32: in bf16, 60% in the first layers of a fresh
-    ResNet-20. Differences count from twice that on, unless the gradient is gone: shorter than a tenth.
+    ResNet-20. Differences count from three times that on, unless the gradient is gone: shorter than a tenth.
     """
     parameters = [one for one in network.parameters() if one.requires_grad]
     with undone([network]):  # batch norms count batches
@@ -62,7 +66,7 @@ def gradient_drift(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> floa
     drifts = torch.stack([(one - other).norm() for one, other in zip(slow, quick, strict=True)])
     drifts = torch.where(full.isfinite() & ~drifts.isfinite(), torch.inf, drifts)  # NaN exceeds no limit
     gone = torch.stack([one.norm() for one in quick]) < 0.1 * full
-    return float((torch.where(gone, drifts, (drifts - 2 * rounding).clamp_min(0)) / lengths).max())
+    return float((torch.where(gone, drifts, (drifts - EXCUSED * rounding).clamp_min(0)) / lengths).max())
 
 
 def mixed_gradients(answers: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
