@@ -40,6 +40,7 @@ class Step:
 LIMITS = "benchmarks/gpu_limits.py --out {work} --keep {kept} --only"
 COMPOSED = "benchmarks/gpu.py --out {work} --keep {kept} --only ensembles"
 TRAINING = "benchmarks/gpu_training.py --out {work}"
+TRAINED = "results/benchmarks/gpu_training.json"
 TESTED = "-m pytest -o addopts=--import-mode=importlib -p no:cacheprovider -rsf --junitxml={work}"
 STEPS = {
     "tests": Step(
@@ -47,7 +48,7 @@ STEPS = {
         "tests.xml",
         150,
         300,
-        beside=f"{TRAINING}/ready --cases missing --keep results/benchmarks/gpu_training.json --limit 0 --compile-limit 280",
+        beside=f"{TRAINING}/ready --cases missing --keep {TRAINED} --limit 0 --compile-limit 280",
     ),
     "engine": Step(
         f"{TESTED}/engine.xml tests/gpu/test_engine_cuda.py tests/gpu/test_exact_words.py tests/gpu/test_cuda.py",
