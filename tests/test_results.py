@@ -213,6 +213,32 @@ def test_what_the_documentation_says_of_drt_is_in_the_table(said: str) -> None:
     assert f"the paper gains {first:.1f} at the first setting and loses {-second:.1f} at the second" in said
 
 
+def test_what_the_documentation_says_of_the_wide_lenet_is_in_the_tables(said: str) -> None:
+    text = (PAPERS / "yang2022-diversity" / "README.md").read_text()
+    gains, published, longer = dict[str, list[float]](), dict[str, float](), list[float]()
+    off: dict[bool, list[float]] = {False: [], True: []}
+    for sigma in ("0.25", "0.5", "1"):
+        section = text.split(f"## MNIST, sigma = {sigma}, wide LeNet")[1].split("\n## ")[0]
+        rows = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in section.splitlines()]
+        radii = {row[0]: float(row[2]) for row in rows if len(row) > 3 and row[2].startswith(("0.", "1."))}
+        alone = radii["drt+softmax(gaussian) (0, 0)"]
+        longer.append(alone - radii["softmax(gaussian)"])
+        tuned = [name for name in radii if name.startswith("drt+softmax(gaussian)") and not name.endswith("(0, 0)")]
+        gains[sigma] = sorted(radii[name] - alone for name in tuned)
+        papers = {row[0]: after for row, after in pairwise(rows) if after[0].startswith("paper")}
+        published[sigma] = float(papers[tuned[0]][2]) - float(papers["softmax(gaussian)"][2])
+        for name, after in papers.items():
+            off[name.startswith("drt")].append(100 * abs(radii[name] / float(after[2]) - 1))
+    first, second, third = gains.values()
+    assert f"gains {first[0]:.3f} at sigma .25, {second[0]:.3f} to {second[1]:.3f} at .5 and" in said
+    assert f"and {third[0]:.3f} to {third[1]:.3f} at 1 over the same" in said
+    small, middle, large = published.values()
+    assert f"the paper {small:.3f} at .25, {middle:.3f} at .5 and {large:.3f} at 1" in said
+    assert f"Training longer alone gains at most {max(longer):.3f}" in said
+    apart, together = (f"{max(off[drt]):.1f}%" for drt in (False, True))
+    assert f"within {apart} of the published average radii, with DRT within {together}" in said
+
+
 def test_what_the_documentation_says_of_aces_is_in_the_tables(said: str) -> None:
     assert "the larger theta, the smaller the natural accuracy and the larger the average radius, as published" in said
     page = (PAPERS / "horvath2022-aces" / "README.md").read_text(encoding="utf-8")

@@ -277,6 +277,8 @@ def test_recipes_hold_the_papers_numbers() -> None:
     assert gaussian.options["arch"] == "lenet-wide"
     assert [drt.options[name] for name in ("objective", "base", "members")] == ["drt", "gaussian", 3]
     assert drt.needs_init
+    steep = described_job({"data": "d", "recipe": "yang2022-mnist-drt-gaussian-0.5", "init": "i"}, {})
+    assert (steep.schedule.lr, steep.objective) == (0.0001, Drt(rho1=10.0, rho2=2.5, reduction="mean", squared=True))
     attacked = described_job({"data": "d", "recipe": "yang2022-mnist-drt-smoothadv-1.0", "init": "i"}, {})
     assert attacked.attack_warmup == 0  # its members withstand the whole attack already
     assert attacked.objective == Drt(SmoothAdv(), 0.2, 5.0, "mean", squared=True, regularise_at="attacked")

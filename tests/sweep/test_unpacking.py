@@ -406,9 +406,8 @@ def test_archives_without_the_name_of_their_packing_are_of_one(sweep: Read, tmp_
 
 
 def test_what_this_repository_keeps_unfinished_can_be_taken_in(sweep: Read, tmp_path: Path) -> None:
-    """Its archive is older than names of packings."""
     kept = Path(__file__).resolve().parents[2] / "reproduce" / "unfinished"
-    if not kept.is_dir():
+    if not any(kept.glob("*.tgz")):
         pytest.skip("nothing is unfinished")
     jobs = sweep("certify: [{name: run}]").jobs
     assert all(told.endswith("name its file, too") for told in unpack(kept, jobs))
