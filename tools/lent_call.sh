@@ -50,6 +50,7 @@ call() {
     steps
 }
 
+[[ $MINUTES =~ ^[0-9]+$ ]] || { echo "MINUTES: must be whole; got $MINUTES" && exit 2; }
 . carry/1/steps.sh || exit 2
 END=$((MINUTES * 60 - SPARE)) FILES=$((FILES - 1)) # one is the log
 mkdir -p "$OUT" runs/lent runs/data
