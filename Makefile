@@ -42,8 +42,10 @@ demo: $(VENV)/report.stamp
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m "not slow and not gpu"
 
+# Tests of GPUs run on the CPU as far as they can, so that they stay with the code where there is no GPU.
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -n 2 $(AGAIN) -m "slow and not gpu"
+	RINGFENCE_TEST_DEVICE=cpu $(BIN)/python -m pytest -n 2 $(AGAIN) -o addopts="--import-mode=importlib" -m gpu tests/gpu
 
 # Kills on a real Ray: minutes, and only on a machine that does nothing else; what hangs is told by the clock.
 test-ray: $(VENV)/dev.stamp
