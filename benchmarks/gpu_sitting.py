@@ -1,10 +1,12 @@
 """What is left to measure on a lent GPU (docs/decisions/0017-limits-of-one-gpu.md), one step after the other.
 
     python benchmarks/gpu_sitting.py --seconds 570 --out OUT [STEP ...]
+    python benchmarks/gpu_sitting.py --ready --seconds 570 [STEP ...]      # before, beside other work
 
 A step begins only if there is time for it, and is ended at its limit. What it measured is copied to OUT behind every
 step and noted in --work, where the same command finds it: it goes on with the steps that are left. What is measured is
-put among the results of results/benchmarks, or of the steps before. Needs no library itself.
+put among the results of results/benchmarks, or of the steps before. --ready measures nothing: it fills the caches of
+compiled code that the steps would fill first. Needs no library itself.
 """
 
 from __future__ import annotations
@@ -27,20 +29,19 @@ ROOT = Path(__file__).resolve().parents[1]
 class Step:
     """words: of Python, {work}: the folder of results, {kept}: the latest result of that name; result: what comes back.
 
-    least: seconds without which it is not begun; most: it is ended then. beside: runs meanwhile, for its caches alone.
+    least: seconds without which it is not begun; most: it is ended then. ready: words that fill its caches.
     """
 
     words: str
     result: str
     least: int
     most: int
-    beside: str = ""
+    ready: str = ""
 
 
 LIMITS = "benchmarks/gpu_limits.py --out {work} --keep {kept} --only"
 COMPOSED = "benchmarks/gpu.py --out {work} --keep {kept} --only ensembles"
 TRAINING = "benchmarks/gpu_training.py --out {work}"
-TRAINED = "results/benchmarks/gpu_training.json"
 TESTED = "-m pytest -o addopts=--import-mode=importlib -p no:cacheprovider -rsf --junitxml={work}"
 STEPS = {
     "tests": Step(
@@ -48,7 +49,6 @@ STEPS = {
         "tests.xml",
         150,
         300,
-        beside=f"{TRAINING}/ready --cases missing --keep {TRAINED} --limit 0 --compile-limit 280",
     ),
     "engine": Step(
         f"{TESTED}/engine.xml tests/gpu/test_engine_cuda.py tests/gpu/test_exact_words.py tests/gpu/test_cuda.py",
@@ -68,6 +68,7 @@ STEPS = {
         "gpu_training.json",
         300,
         480,
+        ready=f"{TRAINING}/ready --cases missing --keep {{kept}} --limit 0 --compile-limit 540",
     ),
     "lenet": Step(f"{LIMITS} lenet", "gpu_limits.json", 60, 150),
     "networks": Step(f"{LIMITS} resnet50-joined,resnet50-images,vit-b-16-joined", "gpu_limits.json", 120, 220),
@@ -90,10 +91,9 @@ def words_of(text: str, step: Step, work: Path) -> list[str]:
     return [sys.executable, *(word.format(work=work, kept=newest) for word in text.split())]
 
 
-def begun(words: Sequence[str], quiet: bool = False) -> subprocess.Popen[bytes]:
+def begun(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """In a session of its own, so that all of it can be ended."""
-    told = subprocess.DEVNULL if quiet else None
-    return subprocess.Popen(words, cwd=ROOT, start_new_session=True, stdout=told, stderr=told)
+    return subprocess.Popen(words, cwd=ROOT, start_new_session=True)
 
 
 def ended(process: subprocess.Popen[bytes], until: float) -> int:
@@ -123,10 +123,7 @@ def run(names: Sequence[str], work: Path, out: Path, seconds: float) -> list[str
             continue
         turn = time.monotonic()
         until = min(turn + step.most, over)
-        beside = begun(words_of(step.beside, step, work), quiet=True) if step.beside else None
         code = ended(begun(words_of(step.words, step, work)), until)
-        if beside is not None:
-            ended(beside, until)
         if code >= 0 or until < over:  # what had no time is taken again
             mark.write_text(f"{code}\n")
         print(f"== {name}: code {code} after {time.monotonic() - turn:.0f} s", flush=True)
@@ -135,15 +132,30 @@ def run(names: Sequence[str], work: Path, out: Path, seconds: float) -> list[str
     return [name for name in names if not (work / f"{name}.done").exists()]
 
 
+def make_ready(names: Sequence[str], work: Path, seconds: float) -> None:
+    """Fill the caches of these steps, all at the same time."""
+    until = time.monotonic() + seconds
+    work.mkdir(parents=True, exist_ok=True)
+    processes = [begun(words_of(STEPS[one].ready, STEPS[one], work)) for one in names if STEPS[one].ready]
+    for process in processes:
+        ended(process, until)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps", nargs="*", default=list(STEPS), help=f"of {', '.join(STEPS)}; all, without any")
     parser.add_argument("--seconds", type=float, default=570.0, help="for everything")
-    parser.add_argument("--out", type=Path, required=True, help="where results are copied to")
+    parser.add_argument("--ready", action="store_true", help="only fill caches")
+    parser.add_argument("--out", type=Path, help="where results are copied to")
     parser.add_argument("--work", type=Path, default=ROOT / "runs" / "sitting", help="where they are made")
     options = parser.parse_args()
     if unknown := [one for one in options.steps if one not in STEPS]:
         parser.error(f"unknown {', '.join(unknown)}; there are {', '.join(STEPS)}")
+    if options.ready:
+        make_ready(options.steps, options.work.resolve(), options.seconds)
+        return 0
+    if options.out is None:
+        parser.error("--out: say where results are to be copied to")
     left = run(options.steps, options.work.resolve(), options.out, options.seconds)
     print(f"left: {' '.join(left)}" if left else "all steps are done", flush=True)
     return 3 if left else 0

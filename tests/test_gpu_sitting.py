@@ -74,6 +74,25 @@ def test_a_step_is_ended_with_all_that_it_started(
     pytest.fail("a process that a step started was left running")
 
 
+def test_caches_are_filled_at_the_same_time_and_in_time(
+    sitting: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first waits for the second; a third, which waits for nobody's sign, is ended."""
+    wait = (
+        "import sys, time; from pathlib import Path; Path(sys.argv[1]).touch()\nwhile not Path(sys.argv[2]).exists():"
+    )
+    made = scripts(tmp_path, waiting=f"{wait} time.sleep(0.01)")["waiting"]
+    names = {"one": ("a", "b"), "two": ("b", "a"), "hung": ("c", "never")}
+    steps = {
+        name: sitting.Step("", "", 0, 0, " ".join([made, *(f"{{work}}/{one}" for one in two)]))
+        for name, two in names.items()
+    }
+    monkeypatch.setattr(sitting, "STEPS", {**steps, "nothing": sitting.Step("", "", 0, 0)})
+    sitting.make_ready(["one", "two", "nothing"], tmp_path / "work", 600)
+    sitting.make_ready(["hung"], tmp_path / "work", 0.1)
+    assert {"a", "b"} <= {one.name for one in (tmp_path / "work").iterdir()}
+
+
 def test_results_so_far_are_those_of_the_steps_before(sitting: Any, tmp_path: Path) -> None:
     step = sitting.STEPS["networks"]
     committed = ROOT / "results" / "benchmarks" / "gpu_limits.json"
@@ -87,7 +106,7 @@ def test_results_so_far_are_those_of_the_steps_before(sitting: Any, tmp_path: Pa
 def test_every_case_that_a_step_names_exists(sitting: Any, script: str, option: str) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), "--list"], capture_output=True, text=True)
     known = [*done.stdout.split(), "missing"]
-    texts = [text for step in sitting.STEPS.values() for text in (step.words, step.beside) if script in text]
+    texts = [text for step in sitting.STEPS.values() for text in (step.words, step.ready) if script in text]
     named = [name for text in texts for name in re.search(rf"--{option} (\S+)", text)[1].split(",")]  # type: ignore[index]
     assert named
     assert all(any(one.startswith(name) for one in known) for name in named)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One call on a lent machine, in the root of the tree that travelled: bash tools/lent_call.sh OUT MINUTES [measure]
+# One call on a lent machine, in the root of the tree that travelled: bash tools/lent_call.sh OUT MINUTES [ready|measure]
 #
 # carry/1/steps.sh, which tools/lent_gpu.py wrote, holds the limits and a line for each step. A step whose data did not
 # come yet is left for a later call, as are the steps of a sweep file that waits for a choice. What a step packed goes
@@ -42,12 +42,16 @@ spent() { # a folder of what comes back
 }
 
 call() {
-    if [ "$FIRST" = measure ]; then
+    if [ "$FIRST" = ready ]; then # beside the steps, for what a later call measures
+        # shellcheck disable=SC2086
+        nice -n 19 $PYTHON benchmarks/gpu_sitting.py $MEASURED --ready --seconds $((END - SECONDS)) > runs/ready.log 2>&1 &
+    elif [ "$FIRST" = measure ]; then
         # shellcheck disable=SC2086
         $PYTHON benchmarks/gpu_sitting.py $MEASURED --seconds $((END - SECONDS)) --out "$OUT"
         spent "$OUT"
     fi
     steps
+    wait # nothing of this call works beside the next
 }
 
 [[ $MINUTES =~ ^[0-9]+$ ]] || { echo "MINUTES: must be whole; got $MINUTES" && exit 2; }

@@ -1,13 +1,13 @@
 """Prepares a sitting on a GPU that is lent for a while, on a machine without network, and takes in what came back.
 
     python tools/lent_gpu.py prepare --data DIR     # here, before: carry/, and a tree that can travel
-    bash tools/lent_call.sh OUT MINUTES [measure]   # there, as prepare prints it for each call
+    bash tools/lent_call.sh OUT MINUTES [WORD]      # there, as prepare prints it for each call
     python tools/lent_gpu.py take OUT [OUT ...]     # here, afterwards: the folder that each call left, in their order
 
 A call takes the steps of reproduce/stretches.yaml whose data are there, in that order, and goes on with what the one
-before it left; with measure it begins with benchmarks/gpu_sitting.py. Each step packs into a folder of its own. A
-step's program (`then`) writes what was found into the sweep file: there in every call, whose tree comes from here, and
-here at the end.
+before it left. The first compiles beside them what the second measures before its steps, with nothing else on the
+device (benchmarks/gpu_sitting.py). Each step packs into a folder of its own. A step's program (`then`) writes what was
+found into the sweep file: there in every call, whose tree comes from here, and here at the end.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ LIBRARIES = (
 COMPILED = ("pydantic-core",)
 """Libraries that are compiled for one version of Python."""
 MEASURED = "objectives"
+WORDS = {1: "ready", 2: "measure"}
+"""Of a call's command, by its number."""
 RESULTS = ("gpu.json", "gpu_limits.json", "gpu_training.json")
 """What a measurement leaves that has a table."""
 HOME = ("zoo", "results", "reproduce/unfinished")
@@ -163,7 +165,7 @@ def prepare(options: argparse.Namespace) -> None:
     for number, minutes in enumerate(calls, 1):
         carried = f"with carry/{number}" if number in parts else "on the same machine"
         print(f'call {number} ({minutes} minutes), {carried}: bash tools/lent_call.sh "$OUT" {minutes}', end="")
-        print(" measure" if options.measure and number == 1 else "")
+        print(f" {WORDS[number]}" if options.measure and number in WORDS else "")
 
 
 def gathered(planned: Sequence[Step], words: Sequence[str]) -> Sequence[Step]:

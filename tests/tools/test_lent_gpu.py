@@ -113,6 +113,19 @@ def test_measurements_come_first(call: Call) -> None:
     assert int(first[4]) <= 540
 
 
+def test_what_a_later_call_measures_is_compiled_beside_the_steps(call: Call) -> None:
+    asked = call("10", "ready")
+    (ready,) = (one for one in asked if one[0] == "benchmarks/gpu_sitting.py")
+    assert ready[1:5] == ["some", "tests", "--ready", "--seconds"]
+    assert jobs([one for one in asked if one is not ready])[:2] == ["a.yaml:choose train", "a.yaml:choose"]
+
+
+@pytest.mark.parametrize("minutes", ["2.4", "", "ten"])
+def test_minutes_are_whole(call: Call, minutes: str) -> None:
+    with pytest.raises(subprocess.CalledProcessError):
+        call(minutes)
+
+
 @pytest.fixture
 def lent(tool: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(sys, "path", list(sys.path))
