@@ -238,7 +238,7 @@ class RunConfig(_Part):
         None for denoised members too: two forwards each, and four of them may be two members or four.
         """
         members, asked = (list(self.ensemble.get(key, ())) for key in ("members", "consensus"))
-        if not asked or any(spec.startswith(("denoised:", "denoised(")) for spec in members):
+        if not asked or any(spec.startswith("denoised(") for spec in members):
             return None
         agree = asked[0] if lane == "main" else self.classifier.lane(lane).agree
         return None if agree is None else (len(members), agree)
