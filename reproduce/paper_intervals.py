@@ -56,11 +56,15 @@ def earned_of(run: Run) -> dict[str, FloatArray]:
 def headline(run: Run) -> Iterator[tuple[str, FloatArray]]:
     """The lanes that tables show: the only one, the first member, votes of all; each where every one is a training."""
     lanes = earned_of(run)
-    each = len(lanes) in (1, len(run.trainings))
-    for lane, values in lanes.items():
-        vote = lane.endswith(f"-{run.size}") and not lane.startswith(("member", "consensus"))
-        if each or lane == "member-1" or vote:
-            yield ("" if len(lanes) == 1 else lane), values
+    if len(lanes) == 1:
+        yield "", *lanes.values()
+    elif len(lanes) == len(run.trainings):
+        yield from zip((one.name.rpartition("/")[2] for one in run.trainings), lanes.values(), strict=True)
+    else:
+        for lane, values in lanes.items():
+            vote = lane.endswith(f"-{run.size}") and not lane.startswith(("member", "consensus"))
+            if lane == "member-1" or vote:
+                yield lane, values
 
 
 def intervals(runs: Iterable[Run]) -> list[str]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,11 +18,7 @@ import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, RingfenceError, StoreError
 from ringfence.gate import Demand, _few_classes
-from ringfence.store.config import content_hash
-from ringfence.store.exchange import migrate
 from ringfence.store.manifest import Manifest
-
-SCHEMA_ONE = Path(__file__).parent / "fixtures" / "schema1" / "sequential-0.5"
 
 
 class Sign(nn.Module):
@@ -109,20 +103,14 @@ def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_that_knows_no_number_of_inputs_is_refused(tmp_path: Path) -> None:
-    """Settings of schema 1 need not say it, and a killed run has no list of its inputs: what is there looks whole."""
-    killed = Path(shutil.copytree(SCHEMA_ONE, tmp_path / "killed"))
-    config = json.loads((killed / "config.json").read_text())
-    config["extra"].pop("count")
-    (killed / "config.json").write_text(json.dumps(config))
-    part = next((killed / "parts").glob("*.parquet"))
-    rows = pq.read_table(part)
-    rows = rows.filter(pc.greater(rows["radius"], 0))  # those that are decided first
-    there = pa.array([content_hash(config)] * len(rows), rows.schema.field("config_hash").type)
-    pq.write_table(rows.set_column(rows.schema.get_field_index("config_hash"), "config_hash", there), part)
-    (killed / "inputs.parquet").unlink()
-    (killed / "summary.json").unlink()
-    assert migrate(killed).expected is None
-    refused(killed, "must know how many inputs it has")
+    """A killed one would look whole, and easy inputs are decided first."""
+    whole = rf.RunFolder.open(certify_points([(3.0, 1)] * 5, tmp_path / "run"))
+    config = whole.config.with_entries({"data": {"count": None}})
+    killed = rf.RunFolder.create_or_resume(tmp_path / "killed", config)
+    killed.append([replace(one, config_hash=killed.digest) for one in whole.read()])
+    assert rf.verify(killed) == []
+    assert killed.expected is None
+    refused(killed.path, "must know how many inputs it has")
 
 
 def test_a_manifest_that_expects_fewer_inputs_than_the_settings_is_refused(tmp_path: Path) -> None:

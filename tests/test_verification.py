@@ -23,7 +23,7 @@ from ringfence.lift import MODES, Lift
 from ringfence.mechanisms import Mechanism, mechanisms_named
 from ringfence.models.registry import NODES, NodeKind
 from ringfence.procedures import Procedure
-from ringfence.record import StageTally
+from ringfence.record import Lane, StageTally
 from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
 from ringfence.store.claims import given_in
@@ -49,7 +49,6 @@ def config(procedure: Procedure) -> RunConfig:
         sigma=0.5,
         procedure=procedure.name,
         procedure_settings=procedure.settings(),
-        mechanism="neyman_pearson",
         mechanisms=[one.name for one in mechanisms_named("all")],
         lift=rf.Identity().settings(),
         lanes=["main"],
@@ -520,10 +519,13 @@ def recast(run: rf.RunFolder, config: RunConfig, path: Path) -> rf.RunFolder:
     return found
 
 
-def test_only_what_was_migrated_is_asked_less(tmp_path: Path) -> None:
+def test_settings_said_to_be_rewritten_are_asked_no_less(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run", rf.soft(flat(), flat()))
-    called = run.config.model_copy(update={"migrated": Migrated.model_validate({"from": 1})})
-    assert "migrated" in {one.what for one in rf.verify(recast(run, called, tmp_path / "called"))}
+    lanes = [Lane("x", vote="hard", prefix=2)]
+    classifier = run.config.classifier.model_copy(update={"lanes": lanes})
+    said = {"migrated": Migrated.model_validate({"from": 1}), "classifier": classifier}
+    called = recast(run, run.config.model_copy(update=said), tmp_path / "called")
+    assert "classifier.lanes" in {one.what for one in rf.verify(called)}
 
 
 def test_a_class_may_have_any_name(tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ def row_name(kind: str, lane: str) -> str | None:
         return alone if number == "1" and alone not in ("adp", "gal") else None
     if kind in ("adp", "gal"):
         return kind if vote == "softmax" else None
+    vote = {"weighted": "sween"}.get(vote, vote)  # as the paper calls it
     return f"drt+{vote}({base})" if drt else f"{vote}({base})"
 
 

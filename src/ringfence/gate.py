@@ -169,12 +169,9 @@ def _answering(run: RunFolder, radius: float) -> Procedure:
 
 def _trusted(run: RunFolder) -> None:
     """Every file as it was written, every claim following from its counts, every input there."""
-    if run.v1_digest:
-        rule, remedy = "must have a manifest that guards its files", f"Run ringfence migrate {run.path} once."
-        raise StoreError(run.path, rule, "a run of schema 1", remedy)
     if run.expected is None:  # a killed run would look whole, and easy inputs are decided first
         rule, remedy = "must know how many inputs it has", "Certify the data again into another folder."
-        raise StoreError(run.path, rule, "a run of schema 1 that was migrated before it had ended", remedy)
+        raise StoreError(run.path, rule, "a run that was not told it", remedy)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StoreWarning)  # it is refused, which says more
         found = verify(run)

@@ -243,7 +243,7 @@ def _refuse_contradicted(content: Mapping[str, Any], made: Certification) -> Non
             "norm", f"is that of {made.mechanisms[0].spelled}, {norm}", content["norm"], "Leave it out."
         )
     if version != SCHEMA_VERSION:
-        raise ArgumentError("schema_version", f"must be {SCHEMA_VERSION}", version, "Run ringfence migrate on its run.")
+        raise ArgumentError("schema_version", f"must be {SCHEMA_VERSION}", version, "Leave it out.")
 
 
 def _known(tree: Tree) -> Tree:

@@ -17,12 +17,8 @@ from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.atomic import read_json
-from ringfence.store.config import read_config
-from ringfence.store.manifest import CONFIG_V1
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
-from ringfence.store.upgrade import upgrade
 
 if TYPE_CHECKING:
     from ringfence.lift import Lift
@@ -80,23 +76,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, records, shape, partial)
-    yield from _against_earlier(run)
     yield from _against_inputs(run, records)
-
-
-def _against_earlier(run: RunFolder) -> Iterator[Disagreement]:
-    """Of a migrated run less can be asked; so it must be one, and its settings those that were migrated."""
-    if run.config.migrated is None or run.v1_digest is not None:
-        return
-    file = run.path / CONFIG_V1
-    try:
-        earlier = read_config(file, read_json(file), upgrade)
-    except StoreError as error:
-        yield Disagreement(None, "", "migrated", run.config.migrated.schema_from, f"{CONFIG_V1}: {error.rule}")
-        return
-    for key, ours, theirs in run.config.differences(earlier):
-        if key != "precision":  # runs of schema 1 did not say what auto became
-            yield Disagreement(None, "", key, ours, theirs)
 
 
 def _against_tree(
@@ -109,7 +89,7 @@ def _against_tree(
     from ringfence.models import as_tree, lift_of
 
     lifted = lifted or bool(config.lift.model_extra)
-    unknown = lifted and shape is None and (partial or config.migrated is not None)  # schema 1 wrote no shape at all
+    unknown = lifted and shape is None and partial
     try:
         tree = as_tree(text)
         lanes, lift = _lanes(config, tree), None if unknown else lift_of(tree, shape)
@@ -141,13 +121,11 @@ def _read_by(config: RunConfig, tree: Tree) -> str:
 
 
 def _lanes(config: RunConfig, tree: Tree) -> Sequence[Lane]:
-    """The lanes of a tree. Those that a network of the program has, it named itself; schema 1 had no tree to say."""
+    """The lanes of a tree. Those that a network of the program has, it named itself."""
     from ringfence.models import lanes_of
 
     there = tuple(config.classifier.lanes)
     lanes = lanes_of(tree)
-    if config.migrated is not None:
-        return there
     if config.procedure.name == EnsembleAfterSmoothing.name:
         return _ONE  # a claim about all members
     with suppress(RingfenceError):  # of a vote, whose members have one lane each

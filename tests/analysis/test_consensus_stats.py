@@ -31,22 +31,13 @@ def test_edges() -> None:
 
 
 def test_lanes_are_known_by_their_run() -> None:
-    def config(**ensemble: object) -> RunConfig:
-        extra = {"ensemble": {"members": ["a", "b", "c"], **ensemble}}
-        return small_config(
-            model="",
-            data="",
-            num_classes=2,
-            sigma=1,
-            procedure="fixed",
-            mechanism="",
-            extra=extra,
-            lanes=["main", "consensus-1", "soft-3"],
-        )
+    def config(tree: str) -> RunConfig:
+        return small_config(model=tree, lanes=["main", "consensus-1", "soft-3"])
 
-    assert config(consensus=[2]).consensus("main") == (3, 2)
-    assert config(consensus=[1, 2]).consensus("consensus-1") == (3, 1)
-    assert config(consensus=[1, 2]).consensus("soft-3") is None
-    assert config(consensus=[]).consensus("main") is None
-    denoised = ["default", "denoised:dncnn@d.pt+default", "default:1"]
-    assert config(consensus=[2], members=denoised).consensus("main") is None, "two forwards in one member"
+    assert config("consensus(a, b, c, agree=2)").consensus("main") == (3, 2)
+    assert config("lanes(a, b, c, consensus=1/2)").consensus("consensus-1") == (3, 1)
+    assert config("lanes(a, b, c, consensus=1/2)").consensus("soft-3") is None
+    assert config("soft(a, b, c)").consensus("main") is None
+    assert config("consensus(default, denoised(dncnn@d.pt, default), default:1, agree=2)").consensus("main") is None, (
+        "two forwards in one member"
+    )

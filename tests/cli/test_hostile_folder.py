@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from configs import part_paths
 from pydantic import ValidationError
 from simulated_runs import simulated_run, spread
 from typer.testing import CliRunner
@@ -26,7 +27,7 @@ from ringfence.procedures import Fixed, Sequential
 from ringfence.store import InputInfo, RecordWriter, RunConfig
 from ringfence.store.folder import Answers
 from ringfence.store.manifest import FILES, Entry, Manifest, digest_of
-from ringfence.store.parts import part_bytes, part_paths
+from ringfence.store.parts import part_bytes
 from ringfence.store.schema import RECORD_SCHEMA, to_table
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -219,7 +220,7 @@ SETTINGS: dict[str, list[Any]] = {
     "precision": ["", "fp8", 5],
     "schema_version": [0, 1, 3, 10**30, -1, "2", True, None],
     "migrated": [{"from": 1, "weights": "unheard"}, {"from": "x"}, [], 5],
-    "extra": [{"alpha_split": True}, []],
+    "extra": [{"split_alpha": True}, []],
 }  # fmt: skip
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 from click.testing import Result
+from configs import part_paths
 from torch import nn
 
 import ringfence as rf
 from ringfence.sampling import ForwardPlan
 from ringfence.store.guarded import Guarded
-from ringfence.store.parts import part_bytes, part_paths, read_part
+from ringfence.store.parts import part_bytes, read_part
 from ringfence.store.schema import from_table, to_table
 
 Call = Callable[..., Result]
@@ -68,7 +69,7 @@ def test_verify_agrees_with_honest_runs(call: Call, finished: dict[str, Path]) -
     result = call("verify", *finished.values())
     assert result.stdout.count("every claim follows from its counts") == 3
     answer = document(call("verify", finished["fixed"], "--json"))
-    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "schema": 2, "sealed_by": None, "trusted": False}
+    counts = {"records": 6, "inputs": 6, "expected_inputs": 6, "sealed_by": None, "trusted": False}
     assert answer["runs"] == [{"run": str(finished["fixed"]), **counts, "damaged": [], "disagreements": []}]
 
 

@@ -179,29 +179,6 @@ def test_settings_of_a_wrong_type_are_named_with_their_file(
     assert key in told
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("ensemble", {"members": 5}),
-        ("ensemble", {"members": ["default"], "votes": ["soft"], "consensus": [0.5]}),
-        ("ensemble", {"members": ["default"], "votes": ["soft"], "weights": "a"}),
-        ("ensemble", {"members": ["default"], "thetas": [None]}),
-        ("size", "x"),
-        ("count", "x"),
-        ("split", 1),
-    ],
-)
-def test_nor_is_there_a_traceback_for_those_of_the_earlier_schema(
-    call: Call, tmp_path: Path, key: str, value: object
-) -> None:
-    flat = {"schema_version": 1, "model": "default", "data": "default", "num_classes": 10, "sigma": 0.5}
-    flat |= {"procedure": "fixed", "mechanism": "neyman_pearson", "extra": {key: value}}
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "config.json").write_text(json.dumps(flat))
-    told = call("attack", tmp_path / "run", *SMALL, code=2).stderr.replace("\n", " ")
-    assert "config.json: must be a run's settings" in told
-
-
 @pytest.mark.parametrize("where", ["import", "build", "call"])
 def test_a_model_that_leaves_does_not_end_in_success(call: Call, dots: Path, tmp_path: Path, where: str) -> None:
     body = {

@@ -43,11 +43,10 @@ def fake_run(
             "sigma": sigma,
             "procedure": test.name,
             "procedure_settings": test.settings(),
-            "mechanism": mechanisms[0],
             "mechanisms": list(mechanisms),
             "lanes": list(lanes),
             "seed": seed,
-            "extra": {"count": inputs},
+            "count": inputs,
         }
         | changes
     )

@@ -36,7 +36,6 @@ def simulated_run(
         sigma=SIGMA,
         procedure=procedure.name,
         procedure_settings=procedure.settings(),
-        mechanism=mechanisms[0].name,
         mechanisms=[one.name for one in mechanisms],
         lanes=[lane],
         seed=seed,

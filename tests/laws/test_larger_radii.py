@@ -203,7 +203,6 @@ def config_of(procedure: Sequential) -> RunConfig:
         sigma=SIGMA,
         procedure=procedure.name,
         procedure_settings=procedure.settings(),
-        mechanism="neyman_pearson",
         mechanisms=["neyman_pearson"],
         lift=rf.Identity().settings(),
         lanes=["main"],

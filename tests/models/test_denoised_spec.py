@@ -142,7 +142,6 @@ def test_weights_given_apart_belong_to_the_classifier(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("denoised:dncnn@a.pt+default", r"must be written as a node.*Write denoised\(dncnn@a\.pt, default\)"),
         ("denoised()", r"takes 2 models; got 0"),
         ("denoised(dncnn@{file})", r"takes 2 models; got 1"),
         ("denoised(, default)", r"must name a model here"),

@@ -62,7 +62,6 @@ def test_the_check_of_a_kernel_knows_its_families(kind: type[rf.Gaussian]) -> No
 
 def test_names_and_parameters() -> None:
     assert set(NOISES) == {"gaussian", "uniform", "laplace"}
-    assert rf.Uniform(2.0).half_width == pytest.approx(2 * 3**0.5)
     assert rf.Laplace(2.0).scale == pytest.approx(2**0.5)
     for kind in FAMILIES:
         exact = kind(0.5, "exact")

@@ -87,7 +87,6 @@ def config(procedure: Procedure) -> RunConfig:
         sigma=1.0,
         procedure=procedure.name,
         procedure_settings=procedure.settings(),
-        mechanism="neyman_pearson",
         mechanisms=["neyman_pearson"],
         lift=rf.Identity().settings(),
         lanes=list(aces().names),

@@ -81,7 +81,7 @@ def test_a_log_is_a_lane_without_counts() -> None:
 
 
 def test_unfinished_and_damaged_runs_are_read_with_a_remark(fake_run: FakeRun, tmp_path: Path) -> None:
-    run = fake_run(tmp_path / "r", extra={"count": 100})
+    run = fake_run(tmp_path / "r", count=100)
     with pytest.warns(StoreWarning, match="40 of 100 inputs"):
         run.append(run.read()[:2])
     (tmp_path / "r" / "parts" / "part-000001.parquet").write_bytes(b"half")
@@ -111,7 +111,7 @@ def test_bad_folders_are_refused_by_name(fake_run: FakeRun, tmp_path: Path) -> N
         gather([bare.path])
     newer = bare.path / "config.json"
     newer.write_text(json.dumps({**json.loads(newer.read_text()), "schema_version": 999}))
-    with pytest.raises(StoreError, match="Update ringfence"):
+    with pytest.raises(StoreError, match="version of ringfence that wrote it"):
         gather([bare.path])
 
 

@@ -31,11 +31,6 @@ def cited(*paths: Path) -> dict[str, str]:
     return found
 
 
-def ensemble(**changes: Any) -> dict[str, Any]:
-    chosen = {"members": ["a", "b"], "votes": ["soft"], "consensus": [], "weights": []}
-    return {"count": 10, "ensemble": {**chosen, **changes}}
-
-
 @pytest.mark.parametrize(
     ("settings", "more"),
     [
@@ -48,14 +43,14 @@ def ensemble(**changes: Any) -> dict[str, Any]:
         ({"procedure": Sequential(radius=0.3, n=2000)}, {"Hung", "Horváth", "Lan"}),
         ({"procedure": Staged(radius=0.3, stages=(300, 900))}, {"Hung", "Horváth", "Dunn"}),
         ({"procedure": Anytime(n=1000)}, {"Hung", "Dunn"}),
-        ({"extra": ensemble()}, {"Hung", "Horváth"}),
-        ({"extra": ensemble(votes=["max-margin"])}, {"Hung", "Horváth", "Yang"}),
-        ({"extra": ensemble(votes=["weighted"], weights=[1, 2])}, {"Hung", "Horváth", "Liu"}),
-        ({"extra": ensemble() | {"alpha_split": True}}, {"Hung", "Horváth", "Dunn"}),
+        ({"model": "soft(a, b)"}, {"Hung", "Horváth"}),
+        ({"model": "max-margin(a, b)"}, {"Hung", "Horváth", "Yang"}),
+        ({"model": "weighted(a, b, weights=1/2)"}, {"Hung", "Horváth", "Liu"}),
+        ({"model": "soft(a, b)", "split_alpha": True}, {"Hung", "Horváth", "Dunn"}),
         ({"lanes": ("theta=0.10", "theta=0.90")}, {"Hung", "Horváth"}),
-        ({"extra": {"count": 10, "smooth_reduce": {"crops": {"size": 28}}}}, {"Hung", "Joshi"}),
-        ({"extra": {"count": 10, "smooth_reduce": {"clips": {"frames": 8}}}}, {"Hung", "Joshi"}),
-        ({"extra": {"count": 10, "smooth_reduce": {"crops": None, "chunk": 8}}}, {"Hung"}),
+        ({"model": "patches(a, size=28, count=4)"}, {"Hung", "Joshi"}),
+        ({"model": "clips(a, frames=8, count=3)"}, {"Hung", "Joshi"}),
+        ({"model": "chunks(a, frames=8)"}, {"Hung"}),
     ],
 )
 def test_each_run_names_its_papers(fake_run: FakeRun, tmp_path: Path, settings: dict[str, Any], more: set[str]) -> None:
@@ -68,8 +63,7 @@ def test_a_log_rests_on_little() -> None:
 
 
 def test_max_margin_lanes_are_told_from_their_neighbours(fake_run: FakeRun, tmp_path: Path) -> None:
-    votes = ensemble(votes=["soft", "max-margin"])
-    fake_run(tmp_path / "a", 10, lanes=("soft-2", "max-margin-2"), extra=votes)
+    fake_run(tmp_path / "a", 10, lanes=("soft-2", "max-margin-2"), model="lanes(a, b, votes=soft/max-margin)")
     material = load([tmp_path / "a"])
     (yang,) = [source for source in papers() if source.text.startswith("Yang, Li")]
     assert [bool(yang.of & lane_facts(lane)) for lane in material.lanes] == [False, True]

@@ -16,6 +16,7 @@ from steepness import steepness
 
 from ringfence.classifiers.lanes import vote_lanes
 from ringfence.engines.into_folder import summarise
+from ringfence.models.compose import ensemble
 from ringfence.procedures import Fixed
 from ringfence.store import RunFolder
 
@@ -39,15 +40,14 @@ def put(fake_run: Callable[..., RunFolder], tmp_path: Path) -> Put:
         (tmp_path / "zoo" / name / "config.json").write_text(json.dumps(settings))
         for members, count, n in runs:
             specs = [f"zoo:{name}:{i}" for i in range(members)]
-            ensemble = {"members": specs, "consensus": [], "weights": []} if members > 1 else None
             run = fake_run(
                 tmp_path / "runs" / str(next(number)),
                 12,
                 Fixed(n=n),
                 lanes=lanes if members > 1 else ["main"],
                 sigma=0.5,
-                model="+".join(specs),
-                extra={"count": count, "ensemble": ensemble},
+                model=str(ensemble(specs)) if members > 1 else specs[0],
+                count=count,
                 shape=None,
             )
             run.write_summary(summarise(run, 100.0, 9.0))

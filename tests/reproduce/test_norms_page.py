@@ -31,7 +31,7 @@ def test_runs_stand_in_their_rows_and_the_best_sigma_is_named(
         name = tmp_path / "runs" / training.name
         model = f"zoo:mnist/{training.name}:0"
         proof = default_mechanism(family)
-        told = {"noise": family, "mechanisms": (proof.name,), "data": "cifar10:data", "extra": {"count": 12}}
+        told = {"noise": family, "mechanisms": (proof.name,), "data": "cifar10:data", "count": 12}
         made = fake_run(name, 12, sigma=sigma, model=model, shape=None, **told)
         made.write_summary(summarise(made, 100.0, 9.0))
     found = norms_page.found(Runs.under(tmp_path / "runs", tmp_path / "zoo"))
@@ -56,7 +56,7 @@ def test_gaussian_runs_of_other_pages_stand_only_where_there_are_none_of_ours(
         training.mkdir(parents=True)
         plan = {"objective": {"name": "gaussian"}, "sigma": sigma}
         (training / "config.json").write_text(json.dumps({"arch": arch, "members": 1, "plan": plan}))
-        told = {"data": "cifar10:data", "extra": {"count": 500}}
+        told = {"data": "cifar10:data", "count": 500}
         model, test = f"zoo:cifar10/{name}:0", Fixed(n=100_000)
         run = fake_run(tmp_path / name / name, 500, test, sigma=sigma, model=model, shape=None, **told)
         run.write_summary(summarise(run, 100.0, 9.0))

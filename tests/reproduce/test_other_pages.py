@@ -30,7 +30,7 @@ from ringfence.store import RunFolder
         ("gaussian", "member-1", "gaussian"),
         ("gaussian", "member-2", None),
         ("gaussian", "max-margin-3", "max-margin(gaussian)"),
-        ("smoothadv", "sween-3", "sween(smoothadv)"),
+        ("smoothadv", "weighted-3", "sween(smoothadv)"),
         ("drt-gaussian", "member-1", "drt single(gaussian)"),
         ("drt-smoothadv", "softmax-3", "drt+softmax(smoothadv)"),
         ("adp", "member-1", None),

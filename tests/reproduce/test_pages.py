@@ -20,6 +20,7 @@ from ringfence.analysis.metrics import metrics
 from ringfence.classifiers.lanes import vote_lanes
 from ringfence.engines.into_folder import summarise
 from ringfence.lift import Identity
+from ringfence.models.compose import ensemble
 from ringfence.procedures import Fixed, Multinomial, Procedure, Sequential, Staged
 from ringfence.store import RunFolder
 
@@ -69,7 +70,6 @@ def made(tmp_path_factory: pytest.TempPathFactory, fake_run: Callable[..., RunFo
         votes = members > 1 and not agree and not procedure.settings().get("radius")
         every = vote_lanes(members, ("soft", "softmax", "hard"), True, True, (2, 3, 5))
         lanes = [lane.name for lane in every] if votes else ["main"]
-        ensemble = {"members": specs, "consensus": list(agree), "weights": []} if members > 1 else None
         made = fake_run(
             folder / f"run-{next(number):03}",
             12,
@@ -77,9 +77,9 @@ def made(tmp_path_factory: pytest.TempPathFactory, fake_run: Callable[..., RunFo
             lanes=lanes,
             mechanisms=("neyman_pearson", "one_sided"),
             sigma=sigma,
-            model="+".join(specs),
+            model=str(ensemble(specs, consensus=agree)) if members > 1 else specs[0],
             lift=Identity().settings(),
-            extra={"count": count, "ensemble": ensemble},
+            count=count,
             shape=None,
         )
         made.write_summary(summarise(made, 100.0, 9.0))

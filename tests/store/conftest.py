@@ -23,7 +23,6 @@ def config() -> RunConfig:
         sigma=0.5,
         procedure="sequential",
         procedure_settings={"radius": 0.5, "alpha": 0.001, "stages": (1000, 10000)},
-        mechanism="one-sided",
         mechanisms=["one-sided", "neyman-pearson"],
         lanes=["a", "b"],
     )

@@ -1,4 +1,4 @@
-"""A config says what its classifier is made of: as flags were stored by earlier versions, or as its tree tells."""
+"""A config says what its classifier is made of, as its tree tells."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ from configs import small_config
 from ringfence.store import RunConfig
 
 
-def config(model: str, **extra: Any) -> RunConfig:
-    return small_config(
-        model=model,
-        data="default",
-        num_classes=10,
-        sigma=0.5,
-        procedure="fixed",
-        mechanism="neyman-pearson",
-        extra=extra,
-    )
+def config(model: str) -> RunConfig:
+    return small_config(model=model)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +33,6 @@ def config(model: str, **extra: Any) -> RunConfig:
 )
 def test_the_tree_tells_what_votes(model: str, told: dict[str, Any]) -> None:
     assert config(model).ensemble == told
-
-
-def test_what_flags_stored_becomes_the_tree() -> None:
-    stored = {"members": ["x", "denoised:d@w+y"], "votes": ["hard"]}
-    assert config("x+y", ensemble=stored).classifier.tree == "hard(x, denoised(d@w, y))"
 
 
 def test_a_consensus_is_known_by_its_tree() -> None:

@@ -16,6 +16,7 @@ from ringfence.record import Record
 from ringfence.stats.norms import InNorm
 from ringfence.store import SCHEMA_VERSION, InputInfo, RunConfig, RunFolder, StoreWarning
 from ringfence.store.guarded import Guarded
+from ringfence.store.parts import DAMAGE, read_part
 from ringfence.store.writer import describe_environment
 
 Make = Callable[..., Record]
@@ -85,11 +86,27 @@ def test_what_a_killed_start_left_behind_does_not_stand_in_the_way(config: RunCo
     assert RunFolder.create_or_resume(tmp_path, config).config == config
 
 
-def test_a_newer_schema_is_refused_before_its_unknown_keys(config: RunConfig, tmp_path: Path) -> None:
-    content = config.model_dump() | {"schema_version": SCHEMA_VERSION + 1, "unheard_of": 1}
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+def test_another_schema_is_refused_before_its_unknown_keys(config: RunConfig, tmp_path: Path, version: int) -> None:
+    content = config.model_dump() | {"schema_version": version, "unheard_of": 1}
     (tmp_path / "config.json").write_text(json.dumps(content))
-    with pytest.raises(StoreError, match=rf"1 to {SCHEMA_VERSION}.*got {SCHEMA_VERSION + 1}\. Update ringfence"):
+    with pytest.raises(StoreError, match=rf"must be {SCHEMA_VERSION},.*got {version}\. Read the run with the version"):
         RunFolder.open(tmp_path)
+
+
+def test_a_flipped_bit_in_the_counts_is_noticed(
+    config: RunConfig, make_record: Callable[..., Record], tmp_path: Path
+) -> None:
+    """By the checksums of the Parquet pages, whatever the manifest says."""
+    part = RunFolder.create_or_resume(tmp_path / "run", config).append([make_record(i) for i in range(9)])
+    content = bytearray(part.read_bytes())
+    group = pq.ParquetFile(part).metadata.row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    counts = next(one for one in columns if one.path_in_schema.endswith("value.list.element"))
+    content[counts.data_page_offset + counts.total_compressed_size // 2] ^= 4
+    part.write_bytes(content)
+    with pytest.raises(DAMAGE):
+        read_part(part)
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,6 @@ def run(config: RunConfig, make_record: Callable[..., Record], tmp_path: Path) -
         found.write_inputs([InputInfo(one, None, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(3)])
         found.write_summary({"acr": 0.5})
         found.write_answers(Answers(inputs=[0], said=[["1 2"]]))
-    (found.path / "config.v1.json").write_text("{}")
-    files = Guarded(found.path)
-    entry = Entry(blake2b=digest_of(b"{}"))
-    files.manifest().with_file("config.v1.json", entry).save(found.path)
     return RunFolder.open(found.path)
 
 
@@ -65,7 +61,7 @@ def test_a_whole_run_is_read_in_silence(run: RunFolder) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["manifest.json", "config.json", "config.v1.json", "environment.json", "forward.json", "answers.json",
+    ["manifest.json", "config.json", "environment.json", "forward.json", "answers.json",
      "inputs.parquet", "summary.json", "parts/part-000000.parquet", "parts/part-000002.parquet"],
 )  # fmt: skip
 def test_every_flipped_bit_is_noticed_by_every_reader(run: RunFolder, name: str) -> None:

@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from configs import altered
+from configs import altered, part_paths
 
 from ringfence.errors import StoreError
 from ringfence.record import Record
 from ringfence.store import RecordWriter, RunConfig, RunFolder
-from ringfence.store.parts import part_paths
 
 Make = Callable[..., Record]
 

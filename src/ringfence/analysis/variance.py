@@ -59,10 +59,6 @@ class RadiusDistribution:
         """P(no radius is certified)."""
         return float(self.probabilities[0])
 
-    def at_least(self, radius: float) -> float:
-        """P(R >= radius) for a positive radius."""
-        return float(self.probabilities[self.radii >= radius].sum())
-
 
 def certified_radii(n: int, alpha: float, noise: NoiseLaw | float) -> FloatArray:
     """Radius for n1 = 0..n successes (n+1,): Q(L(n1, n, alpha)), 0 where L <= 1/2; rounded down.

@@ -3,16 +3,13 @@
 from ringfence.attacks.through_noise import (
     ATTACKS,
     ORDERS,
-    Attack,
     Ddn,
     Pgd,
     PgdL1,
     SmoothedScores,
-    check_attack,
     gradient_of_loss,
     log_mean_softmax,
     norms,
-    smoothed_log_probabilities,
     smoothed_loss,
     unit,
 )
@@ -20,16 +17,13 @@ from ringfence.attacks.through_noise import (
 __all__ = [
     "ATTACKS",
     "ORDERS",
-    "Attack",
     "Ddn",
     "Pgd",
     "PgdL1",
     "SmoothedScores",
-    "check_attack",
     "gradient_of_loss",
     "log_mean_softmax",
     "norms",
-    "smoothed_log_probabilities",
     "smoothed_loss",
     "unit",
 ]

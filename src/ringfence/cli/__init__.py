@@ -24,7 +24,7 @@ from ringfence.cli.simplex import simplex_app
 from ringfence.cli.sweep import sweep_command
 from ringfence.cli.train import TrainCommand, train_command
 from ringfence.cli.variance import conditions_command, variance_command
-from ringfence.cli.verify import migrate_command, verify_command
+from ringfence.cli.verify import verify_command
 from ringfence.cli.zoo import zoo_app
 from ringfence.extending import load_plugins
 from ringfence.signals import stopped_cleanly
@@ -78,7 +78,6 @@ app.command("gate", cls=HelpfulCommand)(gate_command)
 app.command("serve", cls=HelpfulCommand)(serve_command)
 app.command("keygen", cls=HelpfulCommand)(keygen_command)
 app.command("seal", cls=HelpfulCommand)(seal_command)
-app.command("migrate", cls=HelpfulCommand)(migrate_command)
 app.command("info", cls=HelpfulCommand)(info_command)
 app.add_typer(aces_app, name="aces")
 app.add_typer(simplex_app, name="simplex")

@@ -1,4 +1,4 @@
-"""``ringfence verify`` and ``ringfence migrate``."""
+"""``ringfence verify``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, print_json, remark, say
+from ringfence.cli.console import friendly, print_json, say
 from ringfence.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -42,22 +42,6 @@ def verify_command(
                 _print(answer)
     if any(answer["disagreements"] for answer in answers):
         raise typer.Exit(1)
-
-
-def migrate_command(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of schema 1.")],
-    unlocked: o.Unlocked = False,
-) -> None:
-    """Rewrite run folders of schema 1 for schema 2, counts untouched; the old settings stay as config.v1.json."""
-    with friendly():
-        from ringfence.store import RunFolder
-        from ringfence.store.exchange import migrate
-
-        for path in runs:
-            before = RunFolder.open(path).v1_digest
-            run = migrate(path, unlocked)
-            told = f"{path}: schema {run.config.schema_version}, {run.records(['input_id']).num_rows} records"
-            remark(told if before else f"{told}; it was up to date already, so nothing was changed")
 
 
 def _certificate(path: Path, image: Path | None, key: Path | None) -> dict[str, Any]:
@@ -91,7 +75,6 @@ def _verified(path: Path, partial: bool, key: Path | None) -> dict[str, Any]:
         "records": table.num_rows,
         "inputs": len(set(table["input_id"].to_pylist())),
         "expected_inputs": run.expected,
-        "schema": 1 if run.v1_digest else 2,
         "damaged": run.damaged,
         "sealed_by": sealed_by,
         "trusted": key is not None,
@@ -156,8 +139,6 @@ def _print_run(answer: dict[str, Any]) -> None:
     elif answer["sealed_by"] is not None and not wrong:
         verdict += f"; sealed by {_by(answer['sealed_by'], answer)}"
     say(f"{answer['run']}: {answer['records']} records, {count}, {verdict}")
-    if answer["schema"] == 1:
-        say("  schema 1: no manifest guards its files; ringfence migrate writes one")
     for told in seal:
         say(f"  {told}")
     for one in wrong[:SHOWN]:

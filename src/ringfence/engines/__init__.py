@@ -1,5 +1,5 @@
 """Where work runs; every engine gives the same records."""
 
-from ringfence.engines.into_folder import Started, certify_into, start
+from ringfence.engines.into_folder import certify_into
 
-__all__ = ["Started", "certify_into", "start"]
+__all__ = ["certify_into"]

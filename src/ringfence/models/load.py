@@ -66,8 +66,6 @@ def load_model(
     if (mean is None) != (std is None):
         raise ModelError("mean, std", "must be given together", "only one", "Give both, one number per channel.")
     check_classes(num_classes, "num_classes")
-    if isinstance(spec, str):
-        _refuse_plus(spec)
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
     denoiser = partial(_denoiser, sigma=sigma)
     sources = Sources(partial(source, num_classes=num_classes), denoiser, partial(_selector, source))
@@ -167,13 +165,6 @@ def _embedded(spec: str, member: str | None) -> Weights:
     resource = files("ringfence") / "data" / "embedded" / f"lenet-sigma0.5-{member or 0}.safetensors"
     with as_file(resource) as path:
         return read_weights(path)
-
-
-def _refuse_plus(spec: str) -> None:
-    if spec.startswith("denoised:"):
-        denoiser, _, classifier = spec.removeprefix("denoised:").partition("+")
-        remedy = f"Write denoised({denoiser or 'DENOISER'}, {classifier or 'CLASSIFIER'}), in quotes."
-        raise ModelError(spec, "must be written as a node", "the form with a plus sign", remedy)
 
 
 def _required(spec: str, weights: str | Path | None) -> Weights:

@@ -79,14 +79,9 @@ class WordNoise(FamilyNoise):
 @final
 @dataclass(frozen=True)
 class Uniform(WordNoise):
-    """Coordinates uniform on [-half_width, half_width], half_width = sqrt(3) sigma (Yang et al. 2020)."""
+    """Coordinates uniform on [-h, h], h = sqrt(3) sigma, and no radius is larger (Yang et al. 2020)."""
 
     name: ClassVar[str] = UNIFORM
-
-    @property
-    def half_width(self) -> float:
-        """No radius is larger."""
-        return HALF_WIDTH * self.sigma
 
     @staticmethod
     def of_words(words: Tensor) -> Tensor:

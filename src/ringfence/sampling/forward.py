@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ class Forward:
         with arithmetic(device, tf32=False):
             module, self._run = prepared(classifier, plan, device)
         self._consensuses = [one for one in module.modules() if isinstance(one, KConsensus)]
-        self._merge = None if plan.compile and device.type == "cuda" else _merge
+        self._merge: Any = None  # compiled when first asked for: noise may come from a kernel that has added it already
 
     def meanwhile(self, work: Callable[[], None]) -> bool:
         """Have this done in every forward while the host waits for the device; False where it does not wait."""
@@ -56,9 +56,11 @@ class Forward:
 
         On a lattice both come in steps: their sum is exact, and is brought back to input units before the cast.
         """
-        if self._merge is None:  # not before: noise may come from a kernel that has added it already
-            self._merge = compiled(_merge_fused)
-        merged: Tensor = self._merge(noise, clean, rows, self.dtype, self._layout_of(noise.dim()), lattice)
+        given = (noise, clean, rows, self.dtype, self._layout_of(noise.dim()), lattice)
+        if not self.plan.compiles_on(self.device):
+            return _merged(*given, out=noise)
+        self._merge = self._merge or compiled(_merged)
+        merged: Tensor = self._merge(*given)
         return merged
 
     @torch.inference_mode()
@@ -154,25 +156,15 @@ def left_early(error: BaseException) -> ClassifierError:
     return ClassifierError("classifier", rule, received, "Remove sys.exit from the model.")
 
 
-def _merge(
+def _merged(
     noise: Tensor,
     clean: Tensor,
     rows: Tensor,
     dtype: torch.dtype,
     layout: torch.memory_format,
     lattice: int | None,
+    out: Tensor | None = None,
 ) -> Tensor:
-    noisy = noise.add_(clean.index_select(0, rows))
-    return (noisy if lattice is None else noisy.mul_(1 / lattice)).to(dtype=dtype, memory_format=layout)
-
-
-def _merge_fused(
-    noise: Tensor,
-    clean: Tensor,
-    rows: Tensor,
-    dtype: torch.dtype,
-    layout: torch.memory_format,
-    lattice: int | None,
-) -> Tensor:
-    noisy = noise + clean.index_select(0, rows)  # one kernel when compiled
-    return (noisy if lattice is None else noisy * (1 / lattice)).to(dtype=dtype, memory_format=layout)
+    """out: where sums of float32 may stand; None where a compiler makes one kernel of it, which writes none."""
+    noisy = torch.add(noise, clean.index_select(0, rows), out=out)
+    return (noisy if lattice is None else torch.mul(noisy, 1 / lattice, out=out)).to(dtype=dtype, memory_format=layout)

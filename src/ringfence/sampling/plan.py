@@ -77,6 +77,10 @@ class ForwardPlan:
             [self.precision, f"{self.batch:,} rows a forward", *(name for name, is_so in done.items() if is_so)]
         )
 
+    def compiles_on(self, device: torch.device) -> bool:
+        """Whether what stands around the network is compiled, too: where launching its kernels costs time."""
+        return self.compile and device.type == "cuda"
+
     def refuses(self, form: str) -> bool:
         """Whether this form was wanted, and left out."""
         return any(one.startswith(f"{form}: ") for one in self.refused)

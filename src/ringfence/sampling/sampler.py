@@ -71,7 +71,7 @@ class Sampler:
         rows, scores = checked.sample[first], checked.answer.scores[first]
         self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
-        fuse = self.plan.compile and device.type == "cuda"
+        fuse = self.plan.compiles_on(device)
         self._counts = DeviceCounts(readouts, num_classes, checked.answer, slots, device, fuse)
         self.lanes, self.forwards_per_draw = self._counts.lanes, self._counts.forwards_per_draw
         self._ids = np.full(slots, -1, np.int64)

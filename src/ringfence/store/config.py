@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -23,9 +23,10 @@ from pydantic import (
 )
 
 from ringfence.digests import apart, difference
-from ringfence.errors import RingfenceError, StoreError
+from ringfence.errors import StoreError
 from ringfence.record import Lane
 from ringfence.settings import LARGEST
+from ringfence.store.atomic import read_json
 
 SCHEMA_VERSION = 2
 """Raised whenever a reader of the old version could misread a new run folder."""
@@ -186,7 +187,10 @@ class ProcedureConfig(_Open):
 
 
 class Migrated(_Part):
-    """Where a config of an earlier schema comes from; weights: ``state-v1`` where its digest covers weights alone."""
+    """That these settings were once rewritten from an earlier schema, as some committed runs were; no rule asks.
+
+    weights: ``state-v1`` where the classifier's digest covers weights alone, and no code.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, populate_by_name=True, serialize_by_alias=True)
 
@@ -216,7 +220,8 @@ class RunConfig(_Part):
     @property
     def digest(self) -> str:
         """16 hexadecimal digits of BLAKE2b over the canonical JSON; a record's ``config_hash``."""
-        return content_hash(self.model_dump())
+        canonical = json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+        return blake2b(canonical.encode(), digest_size=8).hexdigest()
 
     @property
     def ensemble(self) -> Mapping[str, Any]:
@@ -233,7 +238,7 @@ class RunConfig(_Part):
         None for denoised members too: two forwards each, and four of them may be two members or four.
         """
         members, asked = (list(self.ensemble.get(key, ())) for key in ("members", "consensus"))
-        if not asked or any(spec.startswith(("denoised:", "denoised(")) for spec in members):
+        if not asked or any(spec.startswith("denoised(") for spec in members):
             return None
         agree = asked[0] if lane == "main" else self.classifier.lane(lane).agree
         return None if agree is None else (len(members), agree)
@@ -295,38 +300,27 @@ def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
     return told
 
 
-def content_hash(content: Any) -> str:
-    """16 hexadecimal digits of BLAKE2b over the canonical JSON of a config."""
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return blake2b(canonical.encode(), digest_size=8).hexdigest()
-
-
-def read_config(file: Path, content: Any, upgrade: Callable[[Any], Any] = lambda content: content) -> RunConfig:
-    """The config that a file holds, brought to this schema by upgrade; whatever else it holds is refused."""
+def read_config(file: Path) -> RunConfig:
+    """The config that a file holds; whatever else it holds is refused."""
+    content = read_json(file)
+    _refuse_other_schema(file, content)
     try:
-        return RunConfig.model_validate(upgrade(content))
+        return RunConfig.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         received = f"{'.'.join(str(step) for step in first['loc'])}: {first['msg']}"
-    except (ValueError, TypeError, LookupError, ArithmeticError, RingfenceError) as error:
-        received = str(error)
-    if isinstance(content, dict) and {"arch", "plan"} <= set(content):
-        received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
-    else:
         remedy = "Restore config.json from a copy, or start a new run."
-    raise StoreError(file, "must be a run's settings", received, remedy)
+        if isinstance(content, dict) and {"arch", "plan"} <= set(content):
+            received, remedy = "those of a training", "Name a folder that ringfence certify or predict wrote."
+        raise StoreError(file, "must be a run's settings", received, remedy) from error
 
 
-def schema_of(file: Path, content: Any) -> int:
-    """The version of the schema; a newer one is refused. What is no version counts as the present one, and is told by
-    whoever reads the settings."""
+def _refuse_other_schema(file: Path, content: Any) -> None:
+    """A number of another schema; what is no number is refused with the rest of the settings."""
     version = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
-    if not isinstance(version, int) or isinstance(version, bool):
-        return SCHEMA_VERSION
-    if not 1 <= version <= SCHEMA_VERSION:
-        rule = f"schema_version must be 1 to {SCHEMA_VERSION}, the newest this version of ringfence knows"
-        raise StoreError(file, rule, version, "Update ringfence to read this run.")
-    return version
+    if isinstance(version, int) and version != SCHEMA_VERSION:
+        rule = f"schema_version must be {SCHEMA_VERSION}, the one that this version of ringfence reads"
+        raise StoreError(file, rule, version, "Read the run with the version of ringfence that wrote it.")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

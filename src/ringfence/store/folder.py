@@ -13,11 +13,11 @@ from typing import Any, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ringfence.errors import StoreError
-from ringfence.store.atomic import StoreWarning, json_bytes, read_file
+from ringfence.store.atomic import StoreWarning, json_bytes
 from ringfence.store.config import RunConfig, plain
 from ringfence.store.guarded import Guarded
 from ringfence.store.manifest import ANSWERS, CONFIG, FILES, INPUTS, PART, SUMMARY
-from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs, part_paths
+from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
 
@@ -41,14 +41,12 @@ class Answers(BaseModel):
 class Folder(ABC):
     """manifest.json, config.json, environment.json, forward.json, answers.json, parts/, inputs.parquet, summary.json.
 
-    v1_digest: of the settings of a folder of schema 1, which has no manifest, can be read and migrated, but not
-    continued. problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its
-    inputs are not done.
+    problems: file -> what is wrong with it, as far as anybody looked; what it names is not counted, and its inputs are
+    not done.
     """
 
     path: Path
     config: RunConfig
-    v1_digest: str | None = None
     problems: dict[str, str] = field(default_factory=dict, compare=False)
     _told: set[str] = field(default_factory=set, compare=False, repr=False)
     _files: Guarded = field(init=False, compare=False, repr=False)
@@ -59,7 +57,7 @@ class Folder(ABC):
     @property
     def digest(self) -> str:
         """The config_hash that every row of this run names."""
-        return self.v1_digest or self.config.digest
+        return self.config.digest
 
     @property
     def damaged(self) -> list[str]:
@@ -69,12 +67,12 @@ class Folder(ABC):
     @property
     def expected(self) -> int | None:
         """How many inputs the whole run has, where that is known."""
-        return self.config.data.count if self.v1_digest else self._files.manifest().inputs
+        return self._files.manifest().inputs
 
     @property
     def failed(self) -> dict[int, str]:
         """Inputs that could not be read, and why."""
-        return {} if self.v1_digest else {int(one): why for one, why in self._files.manifest().failed.items()}
+        return {int(one): why for one, why in self._files.manifest().failed.items()}
 
     def note_inputs(self, expected: int, failed: Mapping[int, str]) -> None:
         """Say how many inputs the whole run has, and which of them failed."""
@@ -85,10 +83,8 @@ class Folder(ABC):
         self._whole_parts()
         return self.problems
 
-    def _whole_parts(self) -> Mapping[str, int | None]:
+    def _whole_parts(self) -> Mapping[str, int]:
         """Parts that may be read, and how many rows each must have."""
-        if self.v1_digest:
-            return {f"parts/{path.name}": None for path in part_paths(self.path / "parts")}
         parts, wrong, manifest = self._files.check()
         if manifest.config != self.config.digest:
             wrong.setdefault(CONFIG, "holds other settings than the manifest names")
@@ -170,7 +166,7 @@ class Folder(ABC):
     @property
     def answers_lost(self) -> str | None:
         """What became of the answers that were written, in words; None where they are there, or never were."""
-        return None if self.v1_digest else self._files.lost(ANSWERS)
+        return self._files.lost(ANSWERS)
 
     def write_inputs(self, inputs: Sequence[InputInfo]) -> None:
         """Write inputs.parquet."""
@@ -182,7 +178,7 @@ class Folder(ABC):
 
     def inputs(self) -> list[InputInfo]:
         """The inputs as they were written; empty where none were."""
-        content = self._content(INPUTS)
+        content = self._files.read(INPUTS)
         return [] if content is None else parse_inputs(self.path / INPUTS, content)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -204,14 +200,8 @@ class Folder(ABC):
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
 
-    def _content(self, name: str) -> bytes | None:
-        """A file's bytes, None where there is none, an error where it is not what was written."""
-        if self.v1_digest:
-            return read_file(self.path / name) if (self.path / name).exists() else None
-        return self._files.read(name)
-
     def _json(self, name: str, kind: type[Kind]) -> Kind | None:
-        content = self._content(name)
+        content = self._files.read(name)
         try:
             found = None if content is None else json.loads(content)
         except (ValueError, RecursionError):

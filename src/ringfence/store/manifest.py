@@ -24,9 +24,9 @@ from ringfence.store.atomic import json_bytes, read_file, write_atomically
 
 MANIFEST = "manifest.json"
 ABSENT = "absent"
-CONFIG, CONFIG_V1, INPUTS = "config.json", "config.v1.json", "inputs.parquet"
+CONFIG, INPUTS = "config.json", "inputs.parquet"
 ANSWERS, SUMMARY = "answers.json", "summary.json"
-FILES = (CONFIG, CONFIG_V1, "environment.json", "forward.json", ANSWERS, INPUTS, SUMMARY)
+FILES = (CONFIG, "environment.json", "forward.json", ANSWERS, INPUTS, SUMMARY)
 """What may stand beside the parts; other names in the folder are none of the run's business."""
 
 SEAL = "seal.json"

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ringfence.errors import StoreError
-from ringfence.store.manifest import PART, part_number
 from ringfence.store.schema import CELLS, RECORD_SCHEMA, STAGE, refuse_nulls, with_later_columns
 
 _DICTIONARY = ("lane", "procedure", "config_hash")
@@ -31,12 +30,6 @@ DAMAGE = (OSError, KeyError, ValueError, TypeError, OverflowError, MemoryError, 
 
 ENVIRONMENT_KEY = b"ringfence.environment"
 SEGMENT_KEY = b"ringfence.forward_plan"
-
-
-def part_paths(folder: Path) -> list[Path]:
-    """The parts in the order they were written."""
-    parts = [path for path in folder.glob("part-*") if PART.fullmatch(f"parts/{path.name}")]
-    return sorted(parts, key=lambda path: part_number(path.name))
 
 
 def part_bytes(table: pa.Table, environment: int, segment: int) -> bytes:

@@ -17,14 +17,13 @@ from ringfence.errors import StoreError
 from ringfence.progress import followed
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
-from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, json_bytes, locked, read_json, writing_errors
-from ringfence.store.config import RunConfig, changed_settings, content_hash, read_config, schema_of
+from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, json_bytes, locked, writing_errors
+from ringfence.store.config import RunConfig, changed_settings, read_config
 from ringfence.store.folder import Folder
 from ringfence.store.guarded import begin
 from ringfence.store.manifest import CONFIG, FILES, MANIFEST, PART
 from ringfence.store.parts import DAMAGE, conditions, part_bytes, read_part, sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table, in_other_norm, refuse_nonsense, to_table
-from ringfence.store.upgrade import refuse_downgraded, upgrade
 
 _KEYS = ("input_id", "lane", "config_hash")
 
@@ -69,9 +68,6 @@ class RunFolder(Folder):
                 cls._refuse_strange(path)
                 return None
             run = cls.open(path)
-            if run.v1_digest:
-                rule, remedy = "must be of schema 2 to be continued", f"Run ringfence migrate {path} once."
-                raise StoreError(f"out {path}", rule, "a run of schema 1", remedy)
             changed = changed_settings(config, run.config)
             if changed and not empty:
                 remedy = "Choose another `out` for the new settings, or repeat the old ones to continue this run."
@@ -92,10 +88,8 @@ class RunFolder(Folder):
     @staticmethod
     def _refuse_strange(path: Path) -> None:
         """Trainings and models have a config.json, too, which a run would replace."""
-        file = path / CONFIG
         try:
-            content = read_json(file)
-            read_config(file, content, upgrade if schema_of(file, content) == 1 else lambda same: same)
+            read_config(path / CONFIG)
         except StoreError as error:
             rule, received = "must be a run or an empty folder", f"a {CONFIG} that is no run's: {error.received}"
             raise StoreError(f"out {path}", rule, received, "Choose another `out`.") from error
@@ -119,12 +113,7 @@ class RunFolder(Folder):
             if os.path.isfile(path):
                 remedy = f"{remedy[:-1]}; of a published log, ringfence import makes one."
             raise StoreError(path, "must be a run folder", found, remedy)
-        content = read_json(file)
-        if schema_of(file, content) == 1:
-            refuse_downgraded(path)
-            run = cls(path, read_config(file, content, upgrade), content_hash(content))
-            return replace(run, config=run.config.model_copy(update={"precision": run._ran_in()}))
-        run = cls(path, read_config(file, content))
+        run = cls(path, read_config(file))
         run._files.manifest()
         return run
 
@@ -144,20 +133,14 @@ class RunFolder(Folder):
         told = self.config.noise.coordinates or (math.prod(shape) if shape else None)
         return 1.0 if self.shown is None else self.shown.factor(self.config.norm, told)
 
-    def _ran_in(self) -> str:
-        """The precision of a run of schema 1, whose settings could say another than the forwards had."""
-        used = {str(plan.get("precision")) for plan in self.forward_plans()}
-        return used.pop() if len(used) == 1 else self.config.precision
-
     # The records
 
     def append(self, records: Sequence[Record], environment: int = -1) -> Path:
         """Write the records as the next part; environment is the number that add_environment gave (-1: none)."""
         foreign = {record.config_hash for record in records} - {self.digest}
-        if foreign or self.v1_digest:
-            rule = f"records must be of the run's own settings, {self.digest} in schema 2"
-            remedy = "Certify with config_hash=run.config.digest, or migrate the run."
-            raise StoreError(self.path, rule, sorted(foreign) or "schema 1", remedy)
+        if foreign:
+            rule = f"records must be of the run's own settings, {self.digest}"
+            raise StoreError(self.path, rule, sorted(foreign), "Certify with config_hash=run.digest.")
         content = part_bytes(to_table(records), environment, self._last_plan())
         return self._files.add_part(content, len(records), taken=self.problems)
 
@@ -169,7 +152,7 @@ class RunFolder(Folder):
         for name, rows in followed(whole, "reading"):
             try:
                 table = read_part(self.path / name, wanted)
-                if rows not in (None, len(table)):
+                if rows != len(table):
                     raise ValueError(f"it has {len(table)} rows, not {rows}")
                 foreign = len(table) - pc.sum(pc.equal(table["config_hash"], self.digest), min_count=0).as_py()
                 if foreign:
@@ -223,7 +206,7 @@ class RunFolder(Folder):
     def written_since(self, moment: float) -> int:
         """Inputs in the parts whose files are of that time or later: how far the session that writes now has come."""
         rows = 0
-        for name, entry in self._files.manifest().parts.items() if not self.v1_digest else ():
+        for name, entry in self._files.manifest().parts.items():
             with suppress(OSError):  # it may be joined with others just now
                 rows += entry if (self.path / name).stat().st_mtime >= moment else 0
         return rows // len(self.config.classifier.names)

@@ -22,7 +22,7 @@ from ringfence.unit_check.classes import check_numbers, refuse_probability
 from ringfence.unit_check.trial import LOOKED_AT, Checked, Trial
 from ringfence.unit_check.values import NoiseWarning, check_range, check_resolution, is_picture, warn_of_sigma
 
-__all__ = ["LOOKED_AT", "Checked", "NoiseWarning", "check_units", "looked_at", "peeked"]
+__all__ = ["LOOKED_AT", "NoiseWarning", "check_units", "looked_at", "peeked"]
 
 
 def looked_at(dataset: Dataset) -> list[Input]:
