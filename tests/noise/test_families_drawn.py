@@ -38,6 +38,19 @@ def test_a_draw_depends_on_its_key_alone_and_odd_sizes_are_filled(kind: type[rf.
 
 
 @every_family
+@pytest.mark.parametrize("shape", [(3, 7), (100, 30), (100, 1, 28, 28)], ids=str)
+def test_keys_drawn_together_have_the_draws_of_each_alone(kind: type[rf.Gaussian], shape: tuple[int, ...]) -> None:
+    for noise in (kind(0.5), kind(0.5, "exact")):
+        keys = [(1 << 64) - 5, *range(24)]  # of features more than are drawn at once
+        together = torch.full((len(keys), *shape), torch.nan)
+        noise.fill_chunks(together, keys)
+        alone = torch.empty(shape)
+        for key, found in zip(keys, together, strict=True):
+            noise.fill_steps(alone, key)
+            assert torch.equal(found, alone)
+
+
+@every_family
 def test_the_reference_of_the_kernel_has_the_law(kind: type[rf.Gaussian]) -> None:
     """What the kernel is checked against on its device before it is used."""
     drawn = philox.REFERENCES[kind.name]((1 << 64) - 5, 3, 200_001)

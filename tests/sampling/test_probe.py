@@ -19,7 +19,7 @@ from ringfence.sampling.plan import out_of_memory, smaller
 from ringfence.sampling.probe import CONSENSUS_PARTS, CPU_BATCHES, LONG_PARTS, LONG_RUN, MANY_ROWS, consensus_parts
 
 CPU = torch.device("cpu")
-ROWS = (*CPU_BATCHES, probe.FEATURES_BATCH)
+ROWS = (*CPU_BATCHES, probe.FEATURES_BATCH, probe.LARGE_FEATURES_BATCH)
 LONG = probe.SHORT_RUN + 1
 pytestmark = pytest.mark.usefixtures("measured")
 
@@ -41,6 +41,9 @@ def test_a_given_batch_is_kept_and_a_measured_one_is_of_the_list() -> None:
         ((30,), 0, None, probe.FEATURES_USUAL),
         ((30,), probe.SMALL_RUN, None, probe.FEATURES_USUAL),
         ((30,), probe.SMALL_RUN + 1, None, probe.FEATURES_BATCH),
+        ((30,), probe.LARGE_FEATURES_RUN, None, probe.FEATURES_BATCH),
+        ((30,), probe.LARGE_FEATURES_RUN + 1, None, probe.LARGE_FEATURES_BATCH),
+        ((784,), probe.LARGE_FEATURES_RUN + 1, None, probe.FEATURES_BATCH),
         ((3, 32, 32), 0, 37, 37),
     ],
 )

@@ -29,11 +29,16 @@ from ringfence.sampling.plan import (
 CPU_BATCHES = (20, 100, 200, 400)
 FEATURES_BATCH = 1600
 """Rows of features are so cheap that a batch's fixed costs are most of its time: half the time of 400 rows."""
+LARGE_FEATURES_BATCH, LARGE_FEATURES_RUN, FEW_FEATURES = 6400, 100_000, 160
+"""More of them in runs of more draws, which many rows of a table make, three quarters of the time again; where inputs
+have at most so many numbers: of 784 no faster, of 2048 slower by a quarter."""
 USUAL_BATCHES, USUAL_NUMBERS = (100, 50, 20, 10), 3_100_000
 """Rows a forward on a CPU where nothing is measured, the most whose inputs have so few numbers: of larger batches what
 layers return fits into no cache. A chunk of a hundred draws is cut into whole batches."""
 SMALL_RUN = 5000
 """Draws up to which half a hundred rows are enough: the check asks a few batches, and the last one is not full."""
+WORTH_FOLDING = 1000
+"""Draws from which on folding norms pays on a CPU: tracing takes as long as about 20 rows, and of each 6 to 10% are saved."""
 FEATURES_USUAL = 400
 """Of features in such a run, and where the draws are not known."""
 CUDA_BATCHES = (1024, 2048, 4096, 8192)
@@ -99,9 +104,10 @@ def fastest_plan(
         return _compiled(plan, classifier, shape, num_classes, device, parts, batch, autotune, draws)
     if cpu and draws <= SHORT_RUN:
         usual = replace(plain, batch=batch or parts * usual_rows(shape, draws), parts=parts)
+        if draws >= WORTH_FOLDING:
+            usual = replace(usual, fold=has_norms(classifier))
         if draws <= SMALL_RUN:
             return usual
-        usual = replace(usual, fold=has_norms(classifier))  # tracing takes as long as some hundred draws
         if draws < WORTH_TIMING * usual.batch or not _takes_long_here(draws, usual, classifier, shape, num_classes):
             return usual
     search = _Search(classifier, shape, num_classes, device, replace(plain, fold=cuda))
@@ -281,10 +287,16 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
 def usual_rows(shape: tuple[int, ...], draws: int = 0) -> int:
     """Of a forward on a CPU where nothing is measured, before so many draws (0: nobody knows)."""
     if len(shape) == 1:
-        return FEATURES_BATCH if draws > SMALL_RUN else FEATURES_USUAL
+        larger = feature_rows(shape)[-1 if draws > LARGE_FEATURES_RUN else 0]
+        return larger if draws > SMALL_RUN else FEATURES_USUAL
     room = USUAL_NUMBERS // max(1, torch.Size(shape).numel())
     few = USUAL_BATCHES[1 if 0 < draws <= SMALL_RUN else 0 :]
     return next((rows for rows in few if rows <= room), few[-1])
+
+
+def feature_rows(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a forward on a CPU, of features in runs that are not small."""
+    return (FEATURES_BATCH, LARGE_FEATURES_BATCH) if shape[0] <= FEW_FEATURES else (FEATURES_BATCH,)
 
 
 def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
@@ -292,7 +304,7 @@ def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
     if device.type == "cpu":
         yield from CPU_BATCHES
         if len(shape) == 1:
-            yield FEATURES_BATCH
+            yield from feature_rows(shape)
         return
     # Keep a float32 batch of inputs below about 400 MB.
     largest = max(32, min(CUDA_BATCHES[-1], 100_000_000 // int(torch.Size(shape).numel())))

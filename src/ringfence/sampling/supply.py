@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, final
 
 import numpy as np
@@ -153,14 +154,17 @@ class Supply:
             return out
         noise = self._buffer(forward.plan.batch)
         at = 0
-        for key, first, rows in zip(cut.keys.tolist(), cut.first.tolist(), cut.rows.tolist(), strict=True):
-            out = noise[at : at + rows]
-            if rows == CHUNK:
-                self._noise.fill_steps(out, key)
-            else:
-                # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
-                out.copy_(self._chunk(key)[first : first + rows])
-            at += rows
+        every = zip(cut.keys.tolist(), cut.first.tolist(), cut.rows.tolist(), strict=True)
+        for whole, some in groupby(every, lambda one: one[2] == CHUNK):
+            keys, first, rows = map(list, zip(*some, strict=True))
+            out = noise[at : at + sum(rows)]
+            at += len(out)
+            if whole:
+                self._noise.fill_chunks(out.view(len(keys), CHUNK, *self._shape), keys)
+                continue
+            # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
+            for part, key, begin in zip(torch.split(out, rows), keys, first, strict=True):
+                part.copy_(self._chunk(key)[begin : begin + len(part)])
         noise[at:] = 0
         return forward.merge(noise, clean, table[0], self._lattice)
 
