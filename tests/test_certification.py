@@ -547,6 +547,12 @@ def test_a_job_that_contradicts_itself_is_refused(said: dict[str, Any], told: st
         Job.of({**plainly, "execution": {"compile": "no"}})
 
 
+@pytest.mark.parametrize("odd", ["false", 0, None, float("nan")])
+def test_alpha_is_split_or_not(odd: Any) -> None:
+    with pytest.raises(ArgumentError, match="split_alpha: must be True or False; got"):
+        value(split_alpha=odd)
+
+
 def test_what_is_no_noise_procedure_or_mechanism_is_told_together() -> None:
     with pytest.raises(rf.errors.RingfenceError) as told:
         list(rf.certify("default", "default", noise=0.25, procedure="fixed", mechanism=[7]))  # type: ignore[arg-type, list-item]

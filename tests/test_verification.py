@@ -128,6 +128,7 @@ def moved(votes: list[int]) -> list[int]:
             lambda r: replace(r, stages=(r.stages[0], replace(r.stages[1], start=100))),
         ),
         ("draws still wanted", lambda r: replace(r, stages=r.stages[:1])),
+        ("facts", lambda r: replace(r, facts={"core": 1})),
         ("request 2 (stage, start, draws)", lambda r: replace(r, stages=(*r.stages, r.stages[1]))),
     ],
 )

@@ -81,7 +81,8 @@ class InFlight:
             rule = f"all inputs of a run have one shape, {self._sampler.shape}"
             raise DataError(f"input {item.id}", rule, tuple(lifted.shape), "Resize the data or run the shapes apart.")
         slot = self._sampler.admit(item.id, lifted)
-        self._inputs[slot], self._facts[slot] = item, facts or {}
+        facts = {name: value for name, value in (facts or {}).items() if name in self._procedure.knows}
+        self._inputs[slot], self._facts[slot] = item, facts
         self._history[slot] = [[] for _ in self._lanes]
         if facts:
             self._state[slot] = self._start(facts)

@@ -60,6 +60,9 @@ def check_numbers(value: Certification) -> None:
     wrong = Collected()
     with wrong:
         check_seed(value.seed)
+    if not isinstance(value.split_alpha, bool):
+        received, remedy = repr(value.split_alpha), "Give True to divide alpha over the lanes."
+        wrong.problems.append(ArgumentError("split_alpha", "must be True or False", received, remedy))
     with wrong:
         ForwardPlan(1, value.precision)
     with wrong:

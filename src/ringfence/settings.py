@@ -153,7 +153,7 @@ class Setting:
             kind, meant = _NAMED[self.kind], without_comma(value, self.kind)
             rule = f"must be {kind}s separated by commas" if self.many else f"must be a {kind}"
             self._refuse(rule, value, f"Write {meant}." if meant else None)
-        if self.kind in (int, float) and not self._inside(float(value)):
+        if self.kind in (int, float) and not self._inside(as_float(value)):
             self._refuse(self.rule, value)
         return self.kind(value)
 
@@ -190,6 +190,14 @@ class Setting:
             usual = f"The usual value is {self.usual}." if self.default and self.usual else f"It is: {self.help}"
         received = value if isinstance(value, int | float) else repr(value)
         raise ArgumentError(self.option, rule, received, remedy or self.remedy or usual)
+
+
+def as_float(value: Any) -> float:
+    """A number in double precision, infinite beyond it; not-a-number of what is none, as a truth value is."""
+    try:
+        return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        return math.inf
 
 
 def without_comma(text: Any, kind: type) -> str | None:

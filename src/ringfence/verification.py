@@ -61,6 +61,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     for record in records:
         lanes.setdefault(record.input_id, []).append(record.lane)
     known = sorted(run.config.classifier.names)
+    yield from _across_lanes(records)
     for one, there in lanes.items():
         if there != known:
             yield Disagreement(one, "", "lanes", there, known)
@@ -77,6 +78,15 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, records, shape, partial)
     yield from _against_inputs(run, records)
+
+
+def _across_lanes(records: Sequence[Record]) -> Iterator[Disagreement]:
+    """What was known of an input before any noise is the same in all its lanes."""
+    first: dict[int, Record] = {}
+    for record in records:
+        told = first.setdefault(record.input_id, record).facts
+        if record.facts != told:
+            yield Disagreement(record.input_id, record.lane, "facts", dict(record.facts), dict(told))
 
 
 def _against_tree(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from torch._dynamo.testing import CompileCounter
 
 from ringfence.classifiers import Members, SoftVote
 from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.sampling import ForwardPlan
+from ringfence.sampling.check import checked_forward
 from ringfence.sampling.preparing import prepare_compiler
 
 
@@ -84,3 +88,41 @@ def test_members_of_one_architecture_are_compiled_once() -> None:
         operations.append(compiler.op_count)
     assert operations[0] >= 4, "the members were compiled"
     assert operations[1] == operations[0], "five members more, the same compiled forward"
+
+
+class Trying(nn.Module):
+    """Takes loud rows another way, where it can tell which they are."""
+
+    def __init__(self, loud: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.first, self.last, self.loud = nn.Linear(8, 6), nn.Linear(6, 3), loud
+
+    def forward(self, x: Tensor) -> Tensor:
+        top = self.first(x).amax(1)
+        try:
+            some = bool(self.loud(top))
+        except Exception:
+            some = False
+        scores = self.last(self.first(x))
+        return torch.where((top > 4)[:, None], -scores, scores) if some else scores
+
+
+def _any(top: Tensor) -> Any:
+    return (top > 4).any()
+
+
+def _chosen(top: Tensor) -> Any:
+    return len(top[top > 4])
+
+
+@pytest.mark.parametrize("loud", [_any, _chosen])
+def test_members_that_catch_an_error_of_the_stacked_forward_are_not_stacked(loud: Callable[[Tensor], Any]) -> None:
+    """They went on as if no row were loud, and where such rows are rare no check of a form sees one."""
+    members = Members([Trying(loud).eval(), Trying(loud).eval()])
+    members.use_stack(True)
+    with torch.inference_mode(), pytest.raises(ArgumentError, match="stacked: needs members that run in one batched"):
+        members(torch.zeros(4, 8))
+    vote, draw = SoftVote([Trying(loud), Trying(loud)]).eval(), torch.rand(64, 8)
+    found = checked_forward(vote, ForwardPlan(64, stacked=True), torch.device("cpu"), 3, lambda rows: draw[:rows])
+    assert not found.forward.plan.stacked
+    assert "one batched forward; got a failure of" in found.forward.plan.refused[0]

@@ -352,5 +352,5 @@ def test_a_shape_that_is_none_is_not_multiplied(shape: object, tmp_path: Path) -
 
 @pytest.mark.parametrize("sigma", [1e10, 1e308])
 def test_noise_that_float32_cannot_hold_is_refused(sigma: float) -> None:
-    with pytest.raises(ArgumentError, match="sigma: must be at most 1e"):
+    with pytest.raises(ArgumentError, match="sigma: must be at least 1e-12 and at most 1e"):
         rf.Gaussian(sigma)

@@ -18,7 +18,7 @@ from toys import Buckets
 import ringfence as rf
 from ringfence.analysis.aces import compose
 from ringfence.analysis.aces_runs import AcesRun
-from ringfence.classifiers import Aces, EntropySelector
+from ringfence.classifiers import Aces, EntropySelector, score
 from ringfence.errors import ArgumentError
 from ringfence.mechanisms import neyman_pearson
 from ringfence.procedures import AcesCertify, AcesPredict, AcesSequential, Given, Procedure
@@ -102,10 +102,56 @@ def test_records_are_replayed_from_their_counts_and_facts(tmp_path: Path, proced
     assert rf.verify(rf.RunFolder.open(tmp_path / "run")) == []
     answered_by_core = [r for r in records if r.lane == "theta=0.00" and not r.abstained]
     assert answered_by_core
-    victim = replace(answered_by_core[0], facts={"core": (answered_by_core[0].facts["core"] + 1) % 10})
+    core = answered_by_core[0].facts["core"]
+    forged: dict[str, tuple[dict[str, int], set[str]]] = {
+        "another": ({"core": (core + 1) % 10}, {"prediction", "facts"}),
+        "no class": ({"core": 10}, {"fact core", "facts"}),
+        "none": ({}, {"facts"}),
+        "more": ({"core": core, "radius": 3}, {"facts"}),
+    }
+    for name, (facts, found) in forged.items():
+        victim = replace(answered_by_core[0], facts=facts)
+        others = [r for r in records if (r.input_id, r.lane) != (victim.input_id, victim.lane)]
+        rf.RunFolder.create_or_resume(tmp_path / name, config(procedure)).append([*others, victim])
+        assert {one.what for one in rf.verify(rf.RunFolder.open(tmp_path / name))} == found
+
+
+def test_a_core_is_the_same_in_all_lanes(tmp_path: Path, digits: Any) -> None:
+    """Where the certification network answers, no claim tells that another core stands there."""
+    procedure = AcesCertify(n=600)
+    records = run(procedure, digits, config_hash=config(procedure).digest)
+    by_class = next(r for r in records if r.radius > 0)
+    victim = replace(by_class, facts={"core": (by_class.prediction + 1) % 10})
     others = [r for r in records if (r.input_id, r.lane) != (victim.input_id, victim.lane)]
-    rf.RunFolder.create_or_resume(tmp_path / "other", config(procedure)).append([*others, victim])
-    assert {one.what for one in rf.verify(rf.RunFolder.open(tmp_path / "other"))} == {"prediction"}
+    rf.RunFolder.create_or_resume(tmp_path / "run", config(procedure)).append([*others, victim])
+    found = rf.verify(rf.RunFolder.open(tmp_path / "run"))
+    assert {(one.what, one.input_id) for one in found} == {("facts", victim.input_id)}
+
+
+class Told(rf.Classifier):
+    """A network that tells what no procedure asks."""
+
+    tells_facts = True
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def score(self, x: Tensor) -> Any:
+        return score(self.net, x)
+
+    def clean_scores(self, x: Tensor) -> Tensor:
+        return self.score(x).scores  # type: ignore[no-any-return]
+
+    def facts(self, scores: Tensor) -> list[Any]:
+        return [{"loudest": 1} for _ in scores]
+
+
+def test_what_no_procedure_knows_is_not_kept() -> None:
+    data = torch.rand(2, 1, 4, 4)
+    net = Told(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)))
+    records = list(rf.certify(net, data, sigma=0.5, n=50, check=False, execution=FAST))
+    assert [record.facts for record in records] == [{}, {}]
 
 
 @pytest.mark.parametrize(("together", "alone"), list(zip(PROCEDURES, ALONE, strict=True)), ids=str)

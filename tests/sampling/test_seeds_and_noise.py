@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -11,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, kstest
 
-from ringfence import Gaussian
+from ringfence import Gaussian, Laplace, Uniform
 from ringfence.errors import ArgumentError
 from ringfence.noise import philox
+from ringfence.noise.base import LARGEST, SMALLEST
 from ringfence.sampling import CHUNK, chunk_key
 from ringfence.sampling.draws import check_seed
+from ringfence.stats import NoiseLaw
 
 integers = st.integers(-(2**63), 2**63 - 1)
 places = st.tuples(integers, integers, integers, integers)
@@ -104,10 +107,32 @@ def test_sigma_must_be_positive(sigma: float) -> None:
         Gaussian(sigma)
 
 
-def test_seeds_beyond_64_bits_are_refused() -> None:
+@pytest.mark.parametrize("family", [Gaussian, Laplace, Uniform])
+def test_the_noise_drawn_is_of_the_sigma_that_is_claimed_however_small_or_written(family: type[Gaussian]) -> None:
+    out = torch.empty(20_000)
+    for sigma in (SMALLEST, np.float16(2e-4), Fraction(1, 3), LARGEST):
+        noise = family(sigma)  # type: ignore[arg-type]
+        noise.fill(out, 5)
+        assert float(out.double().std()) == pytest.approx(noise.law.scale, rel=0.03)
+    for sigma in (SMALLEST / 2, 1e-25, 2 * LARGEST):  # float32 draws nothing but zeros at 1e-25
+        with pytest.raises(ArgumentError, match="sigma: must be at least 1e-12 and at most 1e"):
+            family(sigma)
+
+
+def test_a_truth_value_is_no_sigma() -> None:
+    for make in (Gaussian, lambda sigma: NoiseLaw("gaussian", sigma)):
+        with pytest.raises(ArgumentError, match=r"sigma: must be .*positive.*got True"):
+            make(True)
+
+
+def test_seeds_beyond_64_bits_and_other_things_are_refused() -> None:
     check_seed(2**63 - 1)
+    check_seed(np.int64(7))  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="seed: must fit into 64 bits"):
         check_seed(2**63)
+    for odd in (0.5, True, "1", None):
+        with pytest.raises(ArgumentError, match="seed: must be a whole number; got"):
+            check_seed(odd)  # type: ignore[arg-type]
 
 
 def test_philox_is_the_published_one() -> None:

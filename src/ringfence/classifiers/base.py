@@ -65,7 +65,8 @@ class Classifier(nn.Module, ABC):
         return (Lane("main"),)
 
     tells_facts: ClassVar[bool] = False
-    """Whether the run asks for ``clean_scores`` of its inputs, before any noise, and keeps the ``facts`` they tell."""
+    """Whether the run asks for ``clean_scores`` of its inputs, before any noise, and keeps of the ``facts`` they tell
+    those that its procedure ``knows``."""
 
     def clean_scores(self, x: Tensor) -> Tensor:
         """Scores (B, K) of clean inputs (B, *shape); asked again later, when they must be the same."""

@@ -51,8 +51,11 @@ def traced_alone(module: nn.Module) -> GraphModule:
     torch's tracer takes every argument for given: it would follow "if mask is not None" where no mask ever comes.
     """
     arguments = signature(module.forward).parameters.items()
+    tracer = _Tracer()
     with _taken_for_tensors():
-        graph = _Tracer().trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
+        graph = tracer.trace(module, {name: one.default for name, one in arguments if one.default is not one.empty})
+    if tracer.asked:  # whoever caught the error went on as if the values were others
+        raise TraceError("a network asked for values that no trace knows")
     return GraphModule(module, graph, type(module).__name__)
 
 
@@ -61,10 +64,18 @@ def _in_place(name: str) -> Any:
 
 
 IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
+ASKING = ("len", "float", "int")
+
+
+def _unknown(x: Any) -> Any:
+    x.tracer.asked = True
+    raise TraceError("a trace knows no values")
+
+
 _Proxy: Any = type(
     "_Proxy",
     (Proxy,),
-    {f"__{name}__": _in_place(name) for name in IN_PLACE},
+    {f"__{name}__": _in_place(name) for name in IN_PLACE} | {f"__{name}__": _unknown for name in ASKING},
 )
 """torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
 
@@ -93,6 +104,15 @@ _TRACING = RLock()
 
 
 class _Tracer(Tracer):
+    asked = False
+    """Whether the code wanted to know values: in a ``try`` it may have gone on without them."""
+
+    def to_bool(self, obj: Proxy) -> bool:
+        return bool(_unknown(obj))
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        return iter(_unknown(obj))
+
     def proxy(self, node: Node) -> Any:
         return _Proxy(node, self)
 

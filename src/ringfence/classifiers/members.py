@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.overrides import TorchFunctionMode
 
 from ringfence.classifiers.base import APART, Classifier, Scored, kinds_of, runs_its_code_alone, score, scores_in
 from ringfence.classifiers.kinds import Kinds
@@ -69,7 +70,7 @@ class Members(Classifier):
         """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
         if self.stacked:
             if self._stack is None:
-                self._stack = _stack(list(self.members))
+                self._stack = self._stacked_for(x[:1])
             return _precise(self._stack(x).transpose(0, 1)), [1] * len(self.members)
         parts = []
         for member in self.members:  # a loop, not a comprehension: that would be compiled as one graph of all
@@ -80,7 +81,36 @@ class Members(Classifier):
             raise ClassifierError("members", "must all return (B, K), one K", received, "Check the members' classes.")
         return _precise(torch.stack([part.scores for part in parts], dim=1)), [part.work for part in parts]
 
+    def _stacked_for(self, row: Tensor) -> Callable[[Tensor], Tensor]:
+        """The stacked forward, tried on a row: one in which something fails is no form of the members, though they
+        catch the error and go on as if the row were another."""
+        found = _stack(list(self.members))
+        with _Failures() as seen:
+            found(row)
+        if seen.failed:
+            rule, received = "needs members that run in one batched forward", f"a failure of {seen.failed}"
+            raise ArgumentError("stacked", rule, received, "Use the loop.")
+        return found
 
+
+@final
+class _Failures(TorchFunctionMode):
+    """While it is on, the first function of torch that fails is kept, whoever catches its error."""
+
+    failed: str | None = None
+
+    def __torch_function__(
+        self, function: Any, types: Any, given: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The function itself."""
+        try:
+            return function(*given, **(named or {}))
+        except Exception:
+            self.failed = self.failed or getattr(function, "__name__", "a function of torch")
+            raise
+
+
+APART.append((Members, "_stacked_for", True))
 # What it calls is compiled, each call by itself. Members of one architecture then share one forward, whose weights are
 # arguments, and ten of them compile (and autotune) in the time of one.
 APART.append((Members, "each", False))

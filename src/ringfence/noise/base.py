@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from numbers import Real
 from typing import Any, ClassVar, Final, Self, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,10 +16,11 @@ from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import Law, add_steps, fill_steps
 from ringfence.noise.philox import signed
+from ringfence.settings import as_float
 from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, NoiseLaw
 
-LARGEST: Final = 1e9
-"""The largest sigma: far beyond it draws of float32 are infinite."""
+SMALLEST, LARGEST = 1e-12, 1e9
+"""Of sigma: far beyond, the draws of float32 are all zero, or infinite."""
 
 FINEST: Final = 2048
 """Steps of a lattice within one standard deviation, at most, where noise is drawn exactly unasked: the thresholds of
@@ -102,10 +102,12 @@ class FamilyNoise(Noise):
 
     def __post_init__(self) -> None:
         remedy = "Give e.g. 0.25 ([0,1] pixel units)."
-        if not (isinstance(self.sigma, Real) and np.isfinite(self.sigma) and self.sigma > 0):
+        sigma = as_float(self.sigma)
+        if not 0 < sigma < math.inf:
             raise ArgumentError("sigma", "must be a positive number", repr(self.sigma), remedy)
-        if self.sigma > LARGEST:
-            raise ArgumentError("sigma", f"must be at most {LARGEST:g}", self.sigma, remedy)
+        if not SMALLEST <= sigma <= LARGEST:
+            raise ArgumentError("sigma", f"must be at least {SMALLEST:g} and at most {LARGEST:g}", sigma, remedy)
+        object.__setattr__(self, "sigma", sigma)  # drawn in half precision it would be another one
         object.__setattr__(self, "lattice", self.law.lattice)
 
     @property

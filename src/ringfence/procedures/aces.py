@@ -43,6 +43,7 @@ class AcesProcedure(Procedure):
 
     form: Form
     needs: ClassVar[tuple[str, ...]] = ("selection",)
+    knows: ClassVar[tuple[str, ...]] = ("core",)
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -84,6 +84,8 @@ class Procedure(ABC):
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ("votes",)
     """Names of the readouts that count for it."""
+    knows: ClassVar[tuple[str, ...]] = ()
+    """Names of the classes of an input that it reads from ``given.facts``, known before any noise."""
 
     alpha: float
     seconds: float | None = None

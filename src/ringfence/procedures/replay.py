@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
@@ -43,8 +43,8 @@ def replay(procedure: Procedure, given: Given, records: Sequence[Record]) -> Rep
     given = replace(given, facts=facts_of(records), replayed=True)
     state = procedure.start(len(records), given)
     widths = _widths(procedure, given, records)
-    misfits: list[Misfit] = []
-    ended: set[int] = set()
+    misfits = [one for row, record in enumerate(records) for one in _odd_facts(row, record, procedure, given)]
+    ended = {one.row for one in misfits}
     for step in range(max((len(record.stages) for record in records), default=0)):
         rows = [row for row, one in enumerate(records) if len(one.stages) > step and row not in ended]
         for row, draws in zip(rows, procedure.request(state[rows]).tolist(), strict=True):
@@ -112,6 +112,15 @@ def _widths(procedure: Procedure, given: Given, records: Sequence[Record]) -> di
     known = {name: np.size(cells) for name, cells in first.items() if name != FORWARDS}
     known = dict.fromkeys(procedure.reads, 0) | known
     return {**known, **({"votes": given.num_classes + 1} if "votes" in known else {})}
+
+
+def _odd_facts(row: int, record: Record, procedure: Procedure, given: Given) -> Iterator[Misfit]:
+    """What was known before any noise is what the procedure reads, and each of it a class."""
+    if sorted(record.facts) != sorted(procedure.knows):
+        yield Misfit(row, "facts", sorted(record.facts), sorted(procedure.knows))
+    for name, value in record.facts.items():
+        if not 0 <= value < given.num_classes:
+            yield Misfit(row, f"fact {name}", value, f"one of {given.num_classes} classes")
 
 
 def _misfits(

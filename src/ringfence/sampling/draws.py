@@ -10,6 +10,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from hashlib import blake2b
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -27,8 +28,11 @@ CHUNK = 100
 
 def check_seed(seed: int) -> None:
     """A run's seed is one signed 64-bit number, as it is stored."""
+    remedy = "Any number up to 9223372036854775807 will do."
+    if isinstance(seed, bool) or not isinstance(seed, Integral):
+        raise ArgumentError("seed", "must be a whole number", repr(seed), remedy)
     if not -LARGEST <= seed < LARGEST:
-        raise ArgumentError("seed", "must fit into 64 bits", seed, "Any number up to 9223372036854775807 will do.")
+        raise ArgumentError("seed", "must fit into 64 bits", seed, remedy)
 
 
 def chunk_key(seed: int, input_id: int, stage: int, chunk: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ringfence.errors import ArgumentError, did_you_mean
+from ringfence.settings import as_float
 from ringfence.stats.lattice import check_lattice, thresholds
 from ringfence.stats.special import ndtr, ndtri
 from ringfence.types import FloatArray
@@ -94,9 +95,10 @@ class NoiseLaw:
     slack: float | None = None
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.scale, int | float | np.number) and 0 < self.scale < math.inf):
+        scale = as_float(self.scale)
+        if not 0 < scale < math.inf:
             raise ArgumentError(self.parameter, "must be positive and finite", self.scale, "Pass e.g. 0.5.")
-        object.__setattr__(self, "scale", float(self.scale))
+        object.__setattr__(self, "scale", scale)
         if self.form not in FORMS:
             remedy = did_you_mean(str(self.form), FORMS, "Leave it out.")
             raise ArgumentError("noise_form", f"must be {' or '.join(FORMS)}", repr(self.form), remedy)
