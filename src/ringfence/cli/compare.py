@@ -107,10 +107,10 @@ def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) 
 def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
-    from ringfence.analysis.metrics import load_metrics
+    from ringfence.analysis.metrics import load_together
 
     asked = written_numbers(radii, "--radii")
-    runs = [one for path in paths for one in load_metrics(path, asked, shown=shown)]
+    runs = load_together(paths, asked, shown=shown)
     points, counts = envelope(runs), {one.count for one in runs}
     if len(counts) > 1:
         remark(f"the runs have {min(counts)} to {max(counts)} inputs: one may be best because its own are easier")
