@@ -33,7 +33,9 @@ LONGEST = 30
 
 @grouped
 def compare_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or Cohen-style logs with --sigma.")
+    ],
     mechanism: Annotated[
         tuple[str, str] | None,
         typer.Option(help="Two mechanisms A B: what A gains over B, in every run.", metavar="A B"),
@@ -46,6 +48,7 @@ def compare_command(
         str, typer.Option(help="Percentages x for the share that gains more than x.", metavar=f"X{SEVERAL}")
     ] = "0,10,25,50,100",
     lane: o.LaneName = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise level of the logs among the runs.")] = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
@@ -62,11 +65,12 @@ def compare_command(
 
         shown = within.shown
         unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
+        unused["sigma"] = sigma
         _refuse_unused(envelope, unused if envelope else {"radii": radii}, None if best else alpha)
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return
-        runs = [RunBounds.load(path, lane, shown) for path in paths]
+        runs = [RunBounds.load(path, lane, shown, sigma) for path in paths]
         found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
@@ -98,7 +102,7 @@ def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) 
     """What would be dropped without a word: options of the other form, and an alpha that pays for nothing."""
     for name, value in unused.items():
         if value is not None:
-            rule = f"goes {'not' if envelope else 'only'} with `envelope`"
+            rule = f"{'does not go' if envelope else 'goes only'} with `envelope`"
             raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
     if alpha is not None:
         raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")

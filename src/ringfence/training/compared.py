@@ -39,8 +39,8 @@ def check_gradients(network: nn.Module, plain: Run, fast: Run, x: Tensor) -> Non
     if drift > LARGEST_DRIFT:
         rule = "a compiled network must have the gradients of the plain one"
         remedy = (
-            f"Leave it out: torch {torch.__version__} compiles this network wrongly here, or (deep networks in bf16) in "
-            "another order of rounding than this check allows for; in fp32 it would be the former."
+            f"Leave it out: torch {torch.__version__} compiles this network wrongly here or, if it is deep and in "
+            "bf16, rounds elsewhere than the plain one by more than this check allows for."
         )
         raise ArgumentError("compile", rule, f"a gradient that is {drift:.0%} off", remedy)
 
