@@ -81,21 +81,24 @@ def compare_command(
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
-        for one in found:
-            if len(told := _differ(one)) > LONGEST:
-                say(f"{one.name} and {one.against} differ in {told}")
-        for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
-            remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
-        for one in found:
-            if "precision" in one.differing:
-                remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
-        for run in runs:
-            if shown is not None and shown.norm != run.config.norm:
-                remark(
-                    f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved"
-                )
-            if not run.has_counts:
-                remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+        _tell(found, runs, shown)
+
+
+def _tell(found: Sequence[Comparison], runs: Sequence[RunBounds], shown: InNorm | None) -> None:
+    """What a reader of the tables should know of pairs and runs."""
+    for one in found:
+        if len(told := _differ(one)) > LONGEST:
+            say(f"{one.name} and {one.against} differ in {told}")
+    for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
+        remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
+    for one in found:
+        if "precision" in one.differing:
+            remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
+    for run in runs:
+        if shown is not None and shown.norm != run.config.norm:
+            remark(f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved")
+        if not run.has_counts:
+            remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
 
 
 def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) -> None:
