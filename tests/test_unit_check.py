@@ -456,3 +456,47 @@ def test_too_few_inputs_to_refuse_are_told_of_where_all_are_wrong() -> None:
     with warnings.catch_warnings(action="error"):
         certified(Colours(), (x, y))
         certified(Colours(shift=1), (x[:1], y[:1]))
+
+
+class Middle(nn.Module):
+    """Features -> scores of two classes by the first of them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([-x[:, 0], x[:, 0]], 1)
+
+
+@pytest.mark.parametrize(
+    ("scales", "told"),
+    [
+        ((10.0, 9000.0), r"features have deviations from .* and noise of the one sigma 0\.05\. Standardise"),
+        ((900.0, 1000.0), r"features have a deviation of about .* sigma 0\.05 is next to nothing\. Standardise"),
+        ((1.0, 0.2), None),
+        ((5.0, 0.0), None),  # a constant is no scale
+    ],
+)
+@pytest.mark.parametrize("folder", [True, False])
+def test_features_that_are_not_standardised_are_warned_of(
+    scales: tuple[float, float], told: str | None, folder: bool, tmp_path: Path
+) -> None:
+    x = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor(scales)
+    out = {"out": tmp_path / "run"} if folder else {}
+    if told is None:
+        assert len(certified(Middle(), x, **out)) == 20
+        return
+    with pytest.warns(NoiseWarning, match=told):
+        certified(Middle(), x, **out)
+    certified(Middle(), x[:4])  # four rows tell no deviation
+
+
+@pytest.mark.parametrize(("mean", "std"), [((3.0, 50.0), (2.0, 10.0)), ((3.0,), (2.0,))])
+def test_features_are_normalised_each_by_its_own(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    x = torch.rand(4, 2)
+    found = rf.Normalize(nn.Identity(), mean=mean, std=std)(x)
+    assert torch.equal(found, (x - torch.tensor(mean)) / torch.tensor(std))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 5, 7)])
+def test_numbers_that_could_be_taken_for_rows_are_refused(shape: tuple[int, ...]) -> None:
+    """Two numbers beside a batch of two sequences would have normalised each sequence by its place in the batch."""
+    with pytest.raises(ClassifierError, match=r"mean, std: must match the channels.*or the features"):
+        rf.Normalize(nn.Identity(), mean=(0.5, 0.1), std=(1.0, 2.0))(torch.rand(shape))

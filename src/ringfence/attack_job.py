@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, final
 
-from ringfence.settings import USUAL_RADII, check_settings, count, setting
+from ringfence.settings import check_settings, count, setting
 
 
 @final
@@ -21,7 +21,9 @@ class AttackJob:
     trust: bool = setting(False, "Run the code of the model that the run's folder names (a factory, a .pt2).")
     data: str | None = setting(None, "The run's data, where it has moved.")
     lane: str | None = setting(None, "Which lane, for runs with several.")
-    radii: tuple[float, ...] = setting(USUAL_RADII[1:], "Radii of the attack, by commas.", above=0)
+    radii: tuple[float, ...] | None = setting(
+        None, "Radii of the attack, by commas (default by sigma: 0.25,0.5,0.75,1 for 0.25 to 1).", above=0
+    )
     attack: Literal["pgd", "ddn", "pgd-l1"] | None = setting(None, "pgd (default) or ddn for l2 radii, pgd-l1 for l1.")
     steps: int = setting(20, "Steps of the attack.", low=1)
     copies: int = setting(32, "Noise draws that stay fixed during the attack.", low=1)
@@ -35,4 +37,5 @@ class AttackJob:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        object.__setattr__(self, "radii", tuple(sorted(self.radii)))
+        if self.radii is not None:
+            object.__setattr__(self, "radii", tuple(sorted(self.radii)))

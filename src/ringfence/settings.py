@@ -28,12 +28,35 @@ SMALLEST_SHARE: Final = 1e-200
 LARGEST: Final = 2**63
 """Whole numbers lie below: beyond it no array and no table holds them."""
 
-USUAL_RADII: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Radii that tables show where nobody asks for others."""
+_PIXELS: Final = (0.25, 1.0)
+"""Sigmas of the papers on pictures: their tables have radii in steps of the smaller."""
 
 _BOUNDS = ("low", "high", "above", "below")
 _WORDS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _NAMED = {int: "whole number", float: "number", bool: "truth value", str: "text"}
+
+
+def radius_step(sigma: float) -> float:
+    """The distance of radii in tables: 0.25, as papers have it, where sigma is from 0.25 to 1.
+
+    For other sigmas a short number (1, 2.5 or 5 times a power of ten): about sigma below, about a quarter of it above.
+    """
+    small, large = _PIXELS
+    if not 0 < sigma < math.inf or small <= sigma <= large:
+        return small
+    wanted = sigma if sigma < small else small * sigma
+    ten = 10.0 ** math.floor(math.log10(wanted))
+    return next(float(f"{part * ten:.12g}") for part in (5.0, 2.5, 1.0, 0.5) if part * ten <= wanted * (1 + 1e-9))
+
+
+def radii_by(step: float, count: int) -> tuple[float, ...]:
+    """So many radii from 0 on."""
+    return tuple(float(f"{step * place:.12g}") for place in range(count))  # 0.3, where 3 * 0.1 is 0.30000000000000004
+
+
+def usual_radii(sigma: float) -> tuple[float, ...]:
+    """The radii that tables show where nobody asks for others: 0, 0.25, 0.5, 0.75 and 1 at the sigmas of papers."""
+    return radii_by(radius_step(sigma), 5)
 
 
 def setting(

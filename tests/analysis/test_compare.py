@@ -162,13 +162,17 @@ def test_after_smoothing_compares_like_all_others(tmp_path: Path) -> None:
     stages = (StageTally(0, 0, 100, {"member_votes": small.ravel()}),
               StageTally(1, 0, 2000, {"member_votes": members.ravel()}))  # fmt: skip
     base = simulated_run(tmp_path / "fixed", Fixed(n=2000), spread(3), range(3))
+    labels = [one.label for one in base.read()]
     content = base.config.model_dump() | {"procedure": {"name": procedure.name, **procedure.settings()}}
     config = RunConfig.model_validate(content)
     run = RunFolder.create_or_resume(tmp_path / "after", config)
     blank = {"radii": {}, "config_hash": config.digest, "stages": stages, "procedure": procedure.name}
     run.append([replace(one, prediction=1, radius=0.4, label=1, **blank) for one in base.read()])
     after, fixed = RunBounds.load(tmp_path / "after"), RunBounds.load(tmp_path / "fixed")
-    found = compare(Radii.of(after), Radii.of(fixed))
+    assert labels != [1, 1, 1]
+    with pytest.raises(ArgumentError, match="with other labels"):
+        compare(Radii.of(after), Radii.of(fixed))
+    found = compare(replace(Radii.of(after), label=None), Radii.of(fixed))
     assert found.median_radius == 0.4
     (summary,) = summarise(after).mechanisms
     assert (summary.mechanism, summary.median_radius) == ("its own", 0.4)

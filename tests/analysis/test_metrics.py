@@ -8,10 +8,11 @@ import pytest
 from configs import small_config
 
 from ringfence.analysis import load_metrics, metrics, metrics_by_lane
-from ringfence.analysis.metrics import guarantee
+from ringfence.analysis.metrics import default_radii, guarantee, load_together
 from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import AcesPredict, Fixed, Predict, Procedure, Sequential
 from ringfence.record import Record
+from ringfence.settings import usual_radii
 from ringfence.store import RunFolder, export_cohen, import_cohen, read_cohen
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "cohen"
@@ -94,6 +95,44 @@ def test_a_known_radius_says_nothing_beyond_it() -> None:
     assert found.certified_accuracy == {0.0: 0.5, 0.25: 0.5, 0.5: 0.5}
     with pytest.raises(ArgumentError, match=r"only tried to prove the radius 0\.5.*\[0\.75\]"):
         metrics(records, RADII)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "radii"),
+    [
+        *((sigma, (0, 0.25, 0.5, 0.75, 1)) for sigma in (0.25, 0.3, 0.5, 1.0)),
+        (0.1, (0, 0.1, 0.2, 0.3, 0.4)),
+        (0.12, (0, 0.1, 0.2, 0.3, 0.4)),
+        (0.002, (0, 0.001, 0.002, 0.003, 0.004)),
+        (4.0, (0, 1, 2, 3, 4)),
+        (30.0, (0, 5, 10, 15, 20)),
+        (1e-300, (0, 1e-300, 2e-300, 3e-300, 4e-300)),
+    ],
+)
+def test_usual_radii_follow_sigma(sigma: float, radii: tuple[float, ...]) -> None:
+    assert usual_radii(sigma) == radii
+
+
+def test_a_run_of_small_sigma_is_told_at_small_radii(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.14\t1\t0\n1\t1\t1\t0.38\t1\t0\n")
+    import_cohen(log, 0.1, tmp_path / "run")
+    wanted = {0.0: 1.0, 0.1: 1.0, 0.2: 0.5, 0.3: 0.5, 0.4: 0.0}
+    for path in (log, tmp_path / "run"):
+        assert load_metrics(path, None)[0].certified_accuracy == wanted
+    assert default_radii(RunFolder.open(tmp_path / "run")) == [0.0, 0.1, 0.2, 0.3]
+
+
+def test_runs_of_several_sigmas_are_told_at_the_radii_of_all(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    for path, radius in ((small, 0.32), (large, 0.9)):
+        path.write_text(f"idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t{radius}\t1\t0\n")
+    found = load_together([small, large], None)
+    for one in found:
+        assert list(one.certified_accuracy) == [0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1]
+    assert [one.certified_accuracy[0.25] for one in found] == [1, 1]
+    assert [one.certified_accuracy[0.4] for one in found] == [0, 1]
+    assert [list(one.certified_accuracy) for one in load_together([small, large], [0.3])] == [[0.3], [0.3]]
 
 
 @pytest.mark.parametrize("radius", [-0.25, float("nan"), float("inf")])

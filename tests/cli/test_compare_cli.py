@@ -105,7 +105,10 @@ def test_the_best_of_two_runs_needs_both_alphas(runs: dict[str, Path]) -> None:
         (["two", "--lane", "other"], "must be one of main; got 'other'"),
         (["two", "--alpha", "0.1"], "--alpha: goes with --best; got 0.1."),
         (["two", "--radii", "0.5"], "--radii: goes only with --envelope; got 0.5. Leave it out."),
-        (["two", "--envelope", "--csv", "x.csv"], "--csv: goes not with --envelope; got x.csv. Leave one of them out."),
+        (
+            ["two", "--envelope", "--csv", "x.csv"],
+            "--csv: does not go with --envelope; got x.csv. Leave one of them out.",
+        ),
         (
             ["two", "--above", "nan", "--json"],
             "--above: must be finite and not negative; got nan. The usual value is 0.05.",
@@ -129,6 +132,31 @@ def test_logs_compare_by_their_radius_alone(runs: dict[str, Path], tmp_path: Pat
     assert "the log has no raw counts" in result.stderr
     refused = compare(tmp_path / "a", code=2).stderr.replace("\n", " ")
     assert "must hold raw counts to compare mechanisms" in refused
+
+
+def test_a_log_is_a_side_as_its_import_would_be(runs: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    assert (
+        CliRunner().invoke(app, ["import", "cohen", str(LOG), "--sigma", "0.25", "--out", str(folder)]).exit_code == 0
+    )
+    norm = ("--norm", "linf", "--coordinates", 3072)
+    for more in ((), norm):
+        both = json.loads(compare(folder, LOG, "--sigma", 0.25, *more, "--json").stdout)
+        (found,), (one, other) = both["comparisons"], both["runs"]
+        assert (found["inputs"], found["equal"], found["differing"]) == (500, 1.0, "")
+        assert one | {"path": ""} == other | {"path": ""}
+    (apart,) = json.loads(compare(folder, LOG, "--sigma", 0.5, "--json").stdout)["comparisons"]
+    assert apart["differing"] == "noise.sigma: 0.5 and 0.25"  # all else a log does not say
+    assert "a log does not say its noise level" in compare(folder, LOG, code=2).stderr
+
+
+def test_a_log_of_other_inputs_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    rows = [f"{one}\t{one % 3}\t1\t0.2\t0\t0.1" for one in range(20)]
+    for name, changed in (("same", rows), ("other", [*rows[:7], "7\t9\t1\t0.2\t0\t0.1", *rows[8:]])):
+        (tmp_path / name).write_text("\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *changed]))
+    told = compare(tmp_path / "same", tmp_path / "other", "--sigma", 0.5, code=2).stderr.replace("\n", " ")
+    assert "got 1 of 20 inputs with other labels, the first of id 7" in told
+    assert compare(tmp_path / "same", tmp_path / "same", "--sigma", 0.5)
 
 
 @pytest.mark.parametrize(
@@ -160,12 +188,6 @@ def test_forms_belong_to_their_procedures(tmp_path: Path) -> None:
     assert "form: is no setting of the fixed procedure" in result.stderr
 
 
-def test_a_log_is_not_compared_before_it_is_imported() -> None:
-    told = " ".join(compare(LOG, LOG, code=2).output.split())
-    assert "must be a run folder; got a file" in told
-    assert "of a published log, ringfence import makes one" in told
-
-
 def test_median_radii_are_shown_rounded_down(runs: dict[str, Path]) -> None:
     (found,) = [
         one for one in json.loads(compare(runs["two"], "--json").stdout)["runs"][0]["mechanisms"]
@@ -185,10 +207,7 @@ def test_a_wrong_mechanism_is_told_of_the_option_that_names_it(runs: dict[str, P
 
 def test_many_differences_stand_below_the_table(runs: dict[str, Path], tmp_path: Path) -> None:
     """In a column of a table they were broken into shreds."""
-    assert (
-        CliRunner().invoke(app, ["import", "cohen", str(LOG), "--sigma", "0.25", "--out", f"{tmp_path}/x"]).exit_code
-        == 0
-    )
+    simulated_run(tmp_path / "x", Fixed(n=200), spread(20), range(20), lane="another lane")
     told = compare(tmp_path / "x", runs["two"])
     assert re.search(r"differ in +see below", told.stdout)
-    assert "differ in lane; classifier.tree" in " ".join(told.stdout.split())
+    assert "differ in lane; classifier.lanes" in " ".join(told.stdout.split())

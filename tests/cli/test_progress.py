@@ -164,6 +164,20 @@ def test_a_terminal_has_a_bar_of_its_own_for_each_name(
     assert lines == []
 
 
+def test_a_bar_that_knows_no_time_left_tells_how_long_it_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks that take seconds to be tried looked as if they had hung."""
+    from rich.progress import Task
+
+    console = Console(force_terminal=True, width=80)
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "remarks", console)
+    monkeypatch.setattr(Task, "elapsed", property(lambda task: 7.0))
+    for left, told in ((None, "7 s so far"), (56.0, "56 s left")):
+        with console.capture() as seen, progress.meter() as show:
+            show("certifying", 0, 500, "trying the network first", left)
+        assert told in seen.get()
+
+
 def test_a_bar_without_a_total_moves_until_its_work_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(force_terminal=True, width=60)
     monkeypatch.setattr(progress, "is_terminal", lambda: True)

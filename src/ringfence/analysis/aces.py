@@ -12,7 +12,7 @@ import numpy as np
 from ringfence.analysis.metrics import checked_radii
 from ringfence.digests import apart
 from ringfence.errors import ArgumentError, StoreError
-from ringfence.settings import USUAL_RADII
+from ringfence.settings import usual_radii
 from ringfence.store.logs import Component
 from ringfence.types import ABSTAIN, FloatArray, IntArray
 
@@ -120,10 +120,14 @@ def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
     )
 
 
+def _largest(answers: Sequence[Answers]) -> float:
+    return max(float(one.radius.max(initial=0.0)) for one in answers)
+
+
 def measured(answers: Sequence[Answers], radii: Sequence[float] | None = None) -> list[ThetaMetrics]:
     """Figures of every theta; None: the usual radii as far as a known-radius run can tell."""
     target = answers[0].target
-    usual = USUAL_RADII if target is None else sorted({0.0, target})
+    usual = usual_radii(_largest(answers) / 2) if target is None else sorted({0.0, target})
     return [measure(one, usual if radii is None else radii) for one in answers]
 
 

@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 
 from ringfence.analysis.columns import Columns, columns_of, score_sums
-from ringfence.errors import StoreError
+from ringfence.errors import ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism, check_together
 from ringfence.procedures import claims
 from ringfence.procedures.base import Decisions
 from ringfence.procedures.replay import decided_again
 from ringfence.record import Record
 from ringfence.stats.norms import InNorm
-from ringfence.store import RunConfig, RunFolder
+from ringfence.store import RunConfig, RunFolder, read_cohen
 from ringfence.store.claims import given_in, one_lane, procedure_in, procedure_of
+from ringfence.store.exchange import cohen_as_run
 from ringfence.types import FloatArray, IntArray
 
 _IMPORTED = "imported"
@@ -37,8 +38,15 @@ class RunBounds:
     shown: InNorm | None = None
 
     @classmethod
-    def load(cls, path: str | Path, lane: str | None = None, shown: InNorm | None = None) -> RunBounds:
-        """The run's only lane, or the named one; runs that tried one known radius have no radii to compare."""
+    def load(
+        cls, path: str | Path, lane: str | None = None, shown: InNorm | None = None, sigma: float | None = None
+    ) -> RunBounds:
+        """The run's only lane, or the named one; runs that tried one known radius have no radii to compare.
+
+        sigma: of a Cohen-style log, which is read as ``import_cohen`` does.
+        """
+        if Path(path).is_file():
+            return cls._of_log(Path(path), shown, sigma)
         run = RunFolder.open(path).in_norm(shown)
         by_lane = run.read_lanes()
         target = next(iter(by_lane.values()))[0].target
@@ -52,6 +60,23 @@ class RunBounds:
             raise StoreError(path, rule, f"a run of {run.config.procedure.name}, which claims none", remedy)
         chosen = one_lane(sorted(by_lane), lane)
         return cls(str(path), run.config, by_lane[chosen], run.factor, shown)
+
+    @classmethod
+    def _of_log(cls, path: Path, shown: InNorm | None, sigma: float | None) -> RunBounds:
+        read_cohen(path)  # what is no log at all is told first
+        if sigma is None:
+            rule, remedy = "a log does not say its noise level", "Give that of all logs, such as 0.25."
+            raise ArgumentError("sigma", rule, f"none for {path}", remedy)
+        config, records = cohen_as_run(path, sigma)
+        if shown is None:
+            return cls(str(path), config, records)
+        factor = shown.factor(config.norm)
+        radii = ({name: factor * radius for name, radius in one.radii.items()} for one in records)
+        told = [
+            replace(one, radius=factor * one.radius, radii=own, norm=shown.norm)
+            for one, own in zip(records, radii, strict=True)
+        ]
+        return cls(str(path), config, told, factor, shown)
 
     def __len__(self) -> int:
         return len(self.records)

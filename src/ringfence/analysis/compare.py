@@ -17,6 +17,7 @@ from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechan
 from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
+from ringfence.store.exchange import IMPORTED
 from ringfence.types import FloatArray, IntArray
 
 ABOVE = 0.05
@@ -31,7 +32,7 @@ class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
     config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision;
-    norm: of the radii.
+    norm: of the radii; label: of the inputs, -1 where it is unknown.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Radii:
     config: RunConfig | None = None
     reading: Mapping[str, object] = field(default_factory=dict)
     norm: str = "l2"
+    label: IntArray | None = None
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
@@ -48,7 +50,7 @@ class Radii:
         name, radius = run.path, run.columns.radius
         if mechanism is not None:
             name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm)
+        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm, run.columns.label)
 
 
 @final
@@ -102,6 +104,7 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         received = f"{len(ours.ids)} and {len(theirs.ids)} inputs without a common id"
         rule = "runs must share inputs to be paired"
         raise ArgumentError(f"{ours.name}, {theirs.name}", rule, received, "Certify the same data.")
+    _refuse_other_labels(ours, theirs, left, right)
     mine, other = ours.radius[left], theirs.radius[right]
     gain = mine - other
     near = _EQUAL * np.maximum(mine, other)
@@ -130,7 +133,7 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         p_value=p_value,
         gaining={float(x): float(np.mean(relative > x)) for x in gains},
         sound=ours.sound and theirs.sound,
-        differing=differing(ours, theirs),
+        differing=_told_apart(ours, theirs),
     )
 
 
@@ -147,6 +150,27 @@ def _refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> 
         if changed := apart(known[0][1], digest):
             rule, remedy = f"runs must be of the same data to be {done}", "Certify the same data."
             raise ArgumentError(f"{known[0][0]}, {name}", rule, f"other {changed}", remedy)
+
+
+def _refuse_other_labels(ours: Radii, theirs: Radii, left: IntArray, right: IntArray) -> None:
+    """Refuse inputs of one id and two labels, which are two inputs: logs have no digest of their data."""
+    if ours.label is None or theirs.label is None:
+        return
+    one, other = ours.label[left], theirs.label[right]
+    differ = np.flatnonzero((one != other) & (one >= 0) & (other >= 0))
+    if len(differ):
+        received = f"{len(differ)} of {len(left)} inputs with other labels, the first of id {ours.ids[left[differ[0]]]}"
+        rule = "runs must be of the same data to be paired"
+        raise ArgumentError(f"{ours.name}, {theirs.name}", rule, received, "Certify the same data.")
+
+
+def _told_apart(ours: Radii, theirs: Radii) -> tuple[str, ...]:
+    """What there is to tell of two classifiers; of a log nothing but its sigma is known."""
+    configs = [one.config for one in (ours, theirs) if one.config is not None]
+    if any(one.procedure.name == IMPORTED for one in configs):
+        sigmas = [one.noise.sigma for one in configs]
+        return () if len(set(sigmas)) < 2 else (f"noise.sigma: {sigmas[0]!r} and {sigmas[1]!r}",)
+    return differing(ours, theirs)
 
 
 def differing(ours: Radii, theirs: Radii) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from ringfence.errors import ArgumentError, StoreError
 from ringfence.procedures import Procedure
 from ringfence.record import Record
 from ringfence.rounding import confidence
-from ringfence.settings import USUAL_RADII
+from ringfence.settings import radii_by, radius_step, usual_radii
 from ringfence.stats.norms import InNorm, refuse_mixed
 from ringfence.store import CohenLog, RunFolder, read_cohen
 from ringfence.store.claims import procedure_of
@@ -113,14 +113,18 @@ def metrics(source: Source, radii: Sequence[float], lane: str | None = None, pat
     return chosen[0]
 
 
-def metrics_by_lane(source: Source, radii: Sequence[float] | None, path: str = "") -> list[RunMetrics]:
-    """Metrics of every lane of the source, in the order of their names; None: the usual radii it can answer."""
+def metrics_by_lane(
+    source: Source, radii: Sequence[float] | None, path: str = "", beside: Collection[float] = ()
+) -> list[RunMetrics]:
+    """Metrics of every lane of the source, in the order of their names.
+
+    radii None: the usual ones, and those of what it is shown beside, as far as the source can answer.
+    """
     columns = columns_of(source)
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
         raise no_records(source if isinstance(source, RunFolder) else None)
-    limit = _limit(columns, source)
-    asked = _usual(columns, limit) if radii is None else checked_radii(radii, limit)
+    asked = _asked(columns, source, radii, beside)
     lanes = np.unique(columns.lane).tolist()
     found = [
         _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
@@ -161,9 +165,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     if not len(first):
         raise no_records(run)
     chosen = columns.at(first)
-    limit = _limit(columns, run)
-    asked = _usual(chosen, limit) if radii is None else checked_radii(radii, limit)
-    found = _measure(chosen, asked, "best lane", str(run.path))
+    found = _measure(chosen, _asked(chosen, run, radii, ()), "best lane", str(run.path))
     return replace(found, seconds=float(columns.seconds.sum()), norm=run.norm, proved=run.config.norm)
 
 
@@ -173,20 +175,37 @@ def _consensus(one: RunMetrics, run: RunFolder) -> ConsensusStats | None:
     return consensus_stats(*found, one.forwards, one.draws) if found and one.draws else None
 
 
+def load_together(
+    paths: Sequence[Path], radii: Sequence[float] | None, format: Format = "auto", shown: InNorm | None = None
+) -> list[RunMetrics]:
+    """Metrics of several runs and logs for one table; where nobody asks for radii each answers at those of all."""
+    found = [load_metrics(path, radii, format, shown) for path in paths]
+    known = [set(lanes[0].certified_accuracy) for lanes in found]
+    if radii is None and any(one != known[0] for one in known):
+        every = set[float]().union(*known)
+        found = [load_metrics(path, None, format, shown, every) for path in paths]
+    return [lane for lanes in found for lane in lanes]
+
+
 def load_metrics(
-    path: str | Path, radii: Sequence[float] | None, format: Format = "auto", shown: InNorm | None = None
+    path: str | Path,
+    radii: Sequence[float] | None,
+    format: Format = "auto",
+    shown: InNorm | None = None,
+    beside: Collection[float] = (),
 ) -> list[RunMetrics]:
     """Metrics of a run folder or a Cohen-style log, one entry per lane; auto decides by what the path is.
 
-    shown: the norm of all radii, those asked for among them; None: the one that was proved.
+    shown: the norm of all radii, those asked for among them; None: the one that was proved. beside: further radii, of
+    what it is shown beside, where none are asked for.
     """
     path = Path(path)
     if not os.path.exists(path):  # unlike Path's, it knows no name too long to ask about
         raise StoreError(path, "must be a run folder or a log", "nothing there", "Check the path.")
     if not (path.is_dir() if format == "auto" else format == "run"):
-        return metrics_by_lane(read_cohen(path).in_norm(shown), radii, str(path))
+        return metrics_by_lane(read_cohen(path).in_norm(shown), radii, str(path), beside)
     run = RunFolder.open(path).in_norm(shown)
-    found = metrics_by_lane(run, radii, str(path))
+    found = metrics_by_lane(run, radii, str(path), beside)
     test = procedure_of(run.config)
     return _with_stages(found, run) if test is not None and test.targets else found
 
@@ -211,12 +230,13 @@ def guarantee(test: Procedure, norm: str, sound: bool, each: str = "input", latt
 
 
 def default_radii(run: RunFolder) -> list[float]:
-    """0, .25, .5, ... as far as the run reaches; a known-radius run knows its targets and 0 alone."""
+    """The usual radii and on, as far as the run reaches; a known-radius run knows its targets and 0 alone."""
     if tried := _tried(run):
         return sorted({0.0, *tried})
     radius = np.asarray(run.records(["radius"])["radius"])
     largest = float(radius.max()) if len(radius) else 0.0
-    return [0.25 * step for step in range(min(MOST_RADII, int(largest / 0.25) + 1))] or [0.0]
+    possible = radii_by(radius_step(run.factor * run.config.noise.sigma), MOST_RADII)
+    return [radius for radius in possible if radius <= largest] or [0.0]
 
 
 def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
@@ -258,10 +278,20 @@ def _tried(run: RunFolder) -> list[float]:
     return [run.factor * target for target in test.targets] if test is not None else []
 
 
-def _usual(rows: Columns, limit: float) -> list[float]:
-    """The usual radii as far as the run can answer, and the ones it tried."""
+def _asked(rows: Columns, source: Source, radii: Sequence[float] | None, beside: Collection[float]) -> list[float]:
+    """The radii asked for; None: those it tried, the usual ones and those beside, as far as the source can answer."""
+    limit = _limit(rows, source)
+    if radii is not None:
+        return checked_radii(radii, limit)
     tried = rows.target[~np.isnan(rows.target)].tolist()
-    return sorted({radius for radius in (*USUAL_RADII, *tried) if radius <= limit})
+    return sorted({radius for radius in (*usual_radii(_scale(rows, source)), *tried, *beside) if radius <= limit})
+
+
+def _scale(rows: Columns, source: Source) -> float:
+    """Sigma in the norm that is shown; where nobody says it half the largest radius, to tell its order of magnitude."""
+    if isinstance(source, RunFolder):
+        return source.factor * source.config.noise.sigma
+    return float(rows.radius.max()) / 2
 
 
 def checked_radii(radii: Sequence[float], limit: float) -> list[float]:

@@ -34,6 +34,7 @@ from ringfence.record import Record
 from ringfence.same_network import Asked
 from ringfence.sampling import pick_device
 from ringfence.sampling.preparing import copied
+from ringfence.settings import usual_radii
 from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
 from ringfence.store.claims import one_lane
@@ -81,6 +82,7 @@ def run_attack(
     test, noise = attacked_procedure(run), noise_of(run.config.noise.model_dump())
     lane = one_lane(run.config.classifier.names, job.lane)
     named: Any = chosen_attack(job, run).name
+    radii = job.radii or usual_radii(run.config.noise.sigma)[1:]
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf) if test.claims_radius else 0.0  # nothing is said about larger radii
     wrong = Collected()
@@ -100,7 +102,7 @@ def run_attack(
     standing = {item.id for item in right}
     certified: list[float | None] = []
     empirical: list[float] = []
-    for radius in followed(job.radii, "attacking at the radii"):
+    for radius in followed(radii, "attacking at the radii"):
         alive = [item for item in right if item.id in standing]
         tell(f"radius {radius:g}: attacking {len(alive)} of {len(chosen)} inputs")
         moved = smoothed.moved(alive, [radius] * len(alive))
@@ -123,7 +125,7 @@ def run_attack(
         alpha=next(iter(records.values())).alpha,
         inputs=len(chosen),
         attacked=len(claims),
-        radii=job.radii,
+        radii=radii,
         certified=tuple(certified),
         empirical=tuple(empirical),
         broken=tuple(one for one, _ in broken),

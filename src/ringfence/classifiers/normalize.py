@@ -17,7 +17,7 @@ from ringfence.errors import ArgumentError, ClassifierError
 class Normalize(Classifier):
     """module((x - mean) / std), per channel: x (..., C, H, W) in [0, 1] -> scores of the wrapped module.
 
-    mean, std: one number per channel, or a single one for all.
+    mean, std: one number per channel, or a single one for all; of features (B, D) one per feature.
     """
 
     wraps = "module"
@@ -43,13 +43,14 @@ class Normalize(Classifier):
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the normalised batch."""
-        channels = self.mean.shape[0]
-        # A gray image would silently broadcast to three channels.
-        if channels != 1 and (x.dim() < 3 or x.shape[-3] != channels):
+        channels, of_features = self.mean.shape[0], x.dim() == 2
+        # A gray image would silently broadcast to three channels, and a batch of sequences take its rows for them.
+        if channels != 1 and (x.dim() == 3 or x.shape[-1 if of_features else -3] != channels):
             raise ClassifierError(
                 "mean, std",
-                "must match the channels of the inputs (..., C, H, W)",
+                "must match the channels of the inputs (..., C, H, W), or the features (B, D)",
                 f"{channels} numbers for inputs of shape {tuple(x.shape)}",
-                "Give one number per channel, or a single one for all.",
+                "Give one number per channel or feature, or a single one for all.",
             )
-        return score(self.module, (x - self.mean) / self.std)
+        mean, std = (one.flatten() if of_features else one for one in (self.mean, self.std))
+        return score(self.module, (x - mean) / std)

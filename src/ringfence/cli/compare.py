@@ -33,7 +33,9 @@ LONGEST = 30
 
 @grouped
 def compare_command(
-    paths: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or Cohen-style logs with --sigma.")
+    ],
     mechanism: Annotated[
         tuple[str, str] | None,
         typer.Option(help="Two mechanisms A B: what A gains over B, in every run.", metavar="A B"),
@@ -46,6 +48,7 @@ def compare_command(
         str, typer.Option(help="Percentages x for the share that gains more than x.", metavar=f"X{SEVERAL}")
     ] = "0,10,25,50,100",
     lane: o.LaneName = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise level of the logs among the runs.")] = None,
     envelope: Annotated[
         bool, typer.Option("--envelope", help="Only the best run of every radius: chosen per radius, after the fact.")
     ] = False,
@@ -62,11 +65,12 @@ def compare_command(
 
         shown = within.shown
         unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
+        unused["sigma"] = sigma
         _refuse_unused(envelope, unused if envelope else {"radii": radii}, None if best else alpha)
         if envelope:
             _envelope(paths, radii, as_json, shown)
             return
-        runs = [RunBounds.load(path, lane, shown) for path in paths]
+        runs = [RunBounds.load(path, lane, shown, sigma) for path in paths]
         found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
@@ -77,28 +81,31 @@ def compare_command(
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
-        for one in found:
-            if len(told := _differ(one)) > LONGEST:
-                say(f"{one.name} and {one.against} differ in {told}")
-        for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
-            remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
-        for one in found:
-            if "precision" in one.differing:
-                remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
-        for run in runs:
-            if shown is not None and shown.norm != run.config.norm:
-                remark(
-                    f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved"
-                )
-            if not run.has_counts:
-                remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+        _tell(found, runs, shown)
+
+
+def _tell(found: Sequence[Comparison], runs: Sequence[RunBounds], shown: InNorm | None) -> None:
+    """What a reader of the tables should know of pairs and runs."""
+    for one in found:
+        if len(told := _differ(one)) > LONGEST:
+            say(f"{one.name} and {one.against} differ in {told}")
+    for dropped, against, name in {(one.dropped, one.against, one.name) for one in found if one.dropped}:
+        remark(f"{name} against {against}: {dropped} inputs that only one of the two has were dropped")
+    for one in found:
+        if "precision" in one.differing:
+            remark(f"{one.name} and {one.against} ran in different precision: two classifiers, paired all the same")
+    for run in runs:
+        if shown is not None and shown.norm != run.config.norm:
+            remark(f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved")
+        if not run.has_counts:
+            remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
 
 
 def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) -> None:
     """What would be dropped without a word: options of the other form, and an alpha that pays for nothing."""
     for name, value in unused.items():
         if value is not None:
-            rule = f"goes {'not' if envelope else 'only'} with `envelope`"
+            rule = f"{'does not go' if envelope else 'goes only'} with `envelope`"
             raise ArgumentError(name, rule, value, f"Leave {'one of them' if envelope else 'it'} out.")
     if alpha is not None:
         raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
@@ -107,10 +114,10 @@ def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) 
 def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
     """The best certified accuracy per radius, and whose it is."""
     from ringfence.analysis.compare import envelope
-    from ringfence.analysis.metrics import load_metrics
+    from ringfence.analysis.metrics import load_together
 
     asked = written_numbers(radii, "--radii")
-    runs = [one for path in paths for one in load_metrics(path, asked, shown=shown)]
+    runs = load_together(paths, asked, shown=shown)
     points, counts = envelope(runs), {one.count for one in runs}
     if len(counts) > 1:
         remark(f"the runs have {min(counts)} to {max(counts)} inputs: one may be best because its own are easier")

@@ -42,7 +42,7 @@ def metrics_command(
 ) -> None:
     """Certified accuracy, average certified radius and abstention of runs and logs."""
     with friendly():
-        from ringfence.analysis.metrics import best_lane_metrics, load_metrics
+        from ringfence.analysis.metrics import best_lane_metrics, load_metrics, load_together
         from ringfence.store import RunFolder
 
         if format not in ("auto", "run", "cohen"):
@@ -59,7 +59,7 @@ def metrics_command(
         if best_lane:
             found = [best_lane_metrics(RunFolder.open(path).in_norm(within.shown), asked) for path in paths]
         else:
-            found = [one for path in paths for one in load_metrics(path, asked, format, within.shown)]  # type: ignore[arg-type]
+            found = load_together(paths, asked, format, within.shown)  # type: ignore[arg-type]
         if reference is not None:
             base = load_metrics(reference, None)
             if len(base) > 1:

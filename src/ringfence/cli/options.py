@@ -14,13 +14,13 @@ import typer
 
 from ringfence.cli.help import SEVERAL, completing
 from ringfence.errors import ArgumentError
-from ringfence.settings import USUAL_RADII
+from ringfence.settings import usual_radii
 
 if TYPE_CHECKING:
     from ringfence.stats.norms import InNorm
 
 T = TypeVar("T")
-_USUAL = ",".join(f"{one:g}" for one in USUAL_RADII)
+_USUAL = ",".join(f"{one:g}" for one in usual_radii(0.25))
 
 
 def choice(flag: str, words: str, help: str, usual: bool | str = True, metavar: str | None = None) -> Any:
@@ -139,7 +139,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress and no remarks
 Radii = Annotated[
     str | None,
     typer.Option(
-        help=f"Radii to report, separated by commas (default {_USUAL}, as far as a run can tell).",
+        help=f"Radii to report, separated by commas (default by sigma: {_USUAL} for 0.25 to 1).",
         metavar=f"X{SEVERAL}",
     ),
 ]

@@ -105,13 +105,21 @@ def _left() -> Callable[[str, float], float | None]:
 
 
 def _bars() -> Iterator[Meter]:
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
     from rich.table import Column
+    from rich.text import Text
+
+    class Left(ProgressColumn):
+        """The time left; where nobody knows it, how long it has taken so far, which shows that it goes on."""
+
+        def render(self, task: Task) -> Text:
+            passed = task.elapsed or 0.0
+            return Text(task.fields["left"] or (f"{in_words(passed)} so far" if passed > MOMENT else ""))
 
     # In a narrow window the bar is short, and words are cut, never the name and the time left.
     bar = BarColumn(20 if remarks.width >= WIDE else 6)
     words = TextColumn("{task.fields[told]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    columns = (TextColumn("{task.description}"), bar, words, TextColumn("{task.fields[left]}"))
+    columns = (TextColumn("{task.description}"), bar, words, Left())
     with Progress(*columns, console=remarks, transient=True, expand=True) as bars:
         tasks: dict[str, TaskID] = {}
 

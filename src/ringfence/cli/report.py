@@ -70,7 +70,7 @@ def write_report(
         material = load(places, shown=in_norm, names=called)
     page = in_utf8(report_page(material, title, names))
     write(out, page)
-    found = [lane.metrics for lane in material.lanes]
+    found = [material.metrics_of(lane) for lane in material.lanes]
     if shown:
         results.print(metrics_table(found, results.width, curve=True))
         for said in (*material.remarks, f"report: {out} ({len(page) / 1e6:.1f} MB)"):

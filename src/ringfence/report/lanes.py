@@ -107,7 +107,7 @@ class Lane:
     records: Sequence[Record]
     streams: Sequence[tuple[Stream, ...]]
     natural: IntArray | None = field(default=None, compare=False)
-    found: dict[tuple[float, ...] | None, list[RunMetrics]] = field(default_factory=dict, compare=False)
+    found: dict[Any, list[RunMetrics]] = field(default_factory=dict, compare=False)
     """Metrics of all lanes of the run by radii: shared by its lanes, so that the disk is read once."""
 
     @property
@@ -136,11 +136,12 @@ class Lane:
         """The field's metrics at the usual radii the lane can answer for."""
         return self.metrics_at(None)
 
-    def metrics_at(self, radii: Sequence[float] | None) -> RunMetrics:
-        """Metrics at these radii: what ``ringfence metrics`` prints is what the report plots."""
-        key = None if radii is None else tuple(radii)
+    def metrics_at(self, radii: Sequence[float] | None, beside: Sequence[float] = ()) -> RunMetrics:
+        """Metrics at these radii: what ``ringfence metrics`` prints is what the report plots; None: at the usual ones,
+        and those of lanes beside it."""
+        key = None if radii is None else tuple(radii), tuple(beside)
         if key not in self.found:
-            self.found[key] = metrics_by_lane(self.source, radii, self.run)
+            self.found[key] = metrics_by_lane(self.source, radii, self.run, beside)
         return next(one for one in self.found[key] if one.lane in (None, self.lane))
 
     @cached_property
@@ -222,6 +223,15 @@ class Material:
             asked.test.alpha,
             asked.run,
         )
+
+    @cached_property
+    def radii(self) -> list[float]:
+        """At which certified accuracies are shown: the usual ones of all lanes."""
+        return sorted({radius for lane in self.lanes for radius in lane.metrics.certified_accuracy})
+
+    def metrics_of(self, lane: Lane) -> RunMetrics:
+        """The metrics of a lane at these radii, as far as it can tell."""
+        return lane.metrics_at(None, () if set(self.radii) == lane.metrics.certified_accuracy.keys() else self.radii)
 
     @property
     def runs(self) -> dict[str, list[Lane]]:

@@ -20,6 +20,9 @@ Cell = tuple[str, Value]
 Column = tuple[str, str, str, Callable[[Lane], Value]]
 """Heading, what it means, how it is written (% for shares, _DOWN for radii), and a lane's value."""
 
+MOST_RADII = 8
+"""Columns of certified accuracy."""
+
 NATURAL = "natural"
 _AT = "at "
 _DOWN = "down"
@@ -125,7 +128,7 @@ def summary_table(material: Material) -> dict[str, Any]:
 
 def _columns(material: Material) -> list[Column]:
     lanes = material.lanes
-    radii = sorted({radius for lane in lanes for radius in lane.metrics.certified_accuracy if radius})[:6]
+    radii = [radius for radius in material.radii if radius][:MOST_RADII]
     return [
         ("run", "run and lane", "", lambda lane: lane.name),
         ("sigma", "noise level", "g", lambda lane: lane.config.noise.sigma if lane.config else None),
@@ -133,7 +136,7 @@ def _columns(material: Material) -> list[Column]:
         (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
         (f"{_AT}0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
         *(
-            (_AT + written(r), f"certified accuracy at {written(r)}", "%", _of_radii(partial(_reached, radius=r)))
+            (_AT + written(r), f"certified accuracy at {written(r)}", "%", partial(_reached, material, radius=r))
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
@@ -166,8 +169,8 @@ def _of_radii(value: Callable[[RunMetrics], float | None]) -> Callable[[Lane], f
     return lambda lane: value(lane.metrics) if lane.claims_radius else None
 
 
-def _reached(found: RunMetrics, radius: float) -> float | None:
-    return found.certified_accuracy.get(radius)
+def _reached(material: Material, lane: Lane, radius: float) -> float | None:
+    return material.metrics_of(lane).certified_accuracy.get(radius) if lane.claims_radius else None
 
 
 def _rate(lane: Lane) -> float | None:

@@ -33,7 +33,20 @@ UNPROVED_LINE = f"{COMMENT} no proven guarantee: these radii are estimates, not 
 def import_cohen(
     path: str | Path, sigma: float, out: str | Path, alpha: float = 0.001, n0: int = 100, n: int = 100_000
 ) -> RunFolder:
-    """A run whose records hold what the log says.
+    """A run whose records hold what the log says."""
+    config, records = cohen_as_run(path, sigma, alpha, n0, n)
+    run = RunFolder.create_or_resume(out, config)
+    done = run.done_ids()
+    with RecordWriter(run) as writer:
+        run.note_inputs(len(records), {})
+        writer.add([one for one in records if one.input_id not in done])
+    return run
+
+
+def cohen_as_run(
+    path: str | Path, sigma: float, alpha: float = 0.001, n0: int = 100, n: int = 100_000
+) -> tuple[RunConfig, list[Record]]:
+    """What a log says as the settings and records of a run.
 
     The log's radii are kept as printed, so that published tables come out alike. They were rounded to nearest, up
     to half a unit of the last digit above what was proved, and a log cannot show whether its were: ``sound`` is False.
@@ -67,12 +80,7 @@ def import_cohen(
         ),
         mechanisms=[_MECHANISM],
     )
-    run = RunFolder.create_or_resume(out, config)
-    done = run.done_ids()
-    with RecordWriter(run) as writer:
-        run.note_inputs(len(log), {})
-        writer.add([one for one in _records(log, config, n0 + n) if one.input_id not in done])
-    return run
+    return config, _records(log, config, n0 + n)
 
 
 def export_cohen(

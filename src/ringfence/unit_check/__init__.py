@@ -20,17 +20,23 @@ from ringfence.noise import Noise
 from ringfence.sampling import count_classes, in_front, on_device
 from ringfence.unit_check.classes import check_numbers, refuse_probability
 from ringfence.unit_check.trial import LOOKED_AT, Checked, Trial
-from ringfence.unit_check.values import NoiseWarning, check_range, check_resolution, is_picture, warn_of_sigma
+from ringfence.unit_check.values import (
+    NoiseWarning,
+    check_range,
+    check_resolution,
+    is_picture,
+    warn_of_scales,
+    warn_of_sigma,
+)
 
 __all__ = ["LOOKED_AT", "NoiseWarning", "check_units", "looked_at", "peeked"]
 
 
 def looked_at(dataset: Dataset) -> list[Input]:
-    """Pictures from all over a data set, whose classes often come one after the other, of other inputs the first alone;
-    unreadable ones left out."""
+    """Inputs from all over a data set, whose classes often come one after the other; unreadable ones left out."""
     places = sorted({round(float(one)) for one in torch.linspace(0, max(len(dataset) - 1, 0), LOOKED_AT)})
     found = []
-    for place in places[: LOOKED_AT if is_picture(dataset.shape) else 1] if len(dataset) else ():
+    for place in places if len(dataset) else ():
         try:
             found.append(dataset[place])
         except UNREADABLE:
@@ -39,10 +45,8 @@ def looked_at(dataset: Dataset) -> list[Input]:
 
 
 def peeked(inputs: Iterator[Input]) -> tuple[list[Input], Iterator[Input]]:
-    """The first pictures of a stream, of other inputs the first alone, and the whole stream again."""
-    first = list(islice(inputs, 1))
-    if first and is_picture(first[0].x.shape):
-        first += islice(inputs, LOOKED_AT - 1)
+    """The first inputs of a stream, and the whole stream again."""
+    first = list(islice(inputs, LOOKED_AT))
     return first, chain(first, inputs)
 
 
@@ -73,6 +77,9 @@ def check_units(
     check_resolution([one.x for one in items], noise.law.scale)
     if pictures:
         warn_of_sigma(noise.law.scale)
+    else:
+        warn_of_scales([one.x for one in items], noise.law.scale)
+        items = items[:1]  # a single output is looked at far from it, too
     labelled = [one for one in items if one.label is not None]
     items = labelled or items
     classes = count_classes(classifier, lift.at(items[0].x, items[0].id), device, lanes)

@@ -17,6 +17,10 @@ FINEST = 1 / 16
 """Of sigma: the step of float32 at an input, above which its noise has too few values to be noise."""
 LOUDEST = 5.0
 """Sigmas above it are hardly in [0, 1] pixels: those of the literature end at 2, for uniform noise at 3.5."""
+UNEVEN = 100.0
+"""Between the deviations of features, or these and sigma: standardised ones, and embeddings, stay well below."""
+FEWEST_ROWS = 8
+"""From which a deviation of features is told."""
 OVERSHOT = 0.2
 """How far resized pixels may leave [0, 1]; the usual normalisations go further."""
 GO_ON = "Or go on all the same: `check=False`."
@@ -70,6 +74,28 @@ def check_resolution(inputs: Sequence[Tensor], sigma: float) -> None:
         rule = f"must be numbers beside which noise of sigma {sigma:g} is not rounded away in float32"
         remedy = f"Scale the features before (x - mean) / std, and give sigma in those units. {GO_ON}"
         raise DataError("data", rule, f"values up to {largest:.4g}", remedy)
+
+
+def warn_of_scales(inputs: Sequence[Tensor], sigma: float) -> None:
+    """That features (features,) hardly share a unit, or that sigma is hardly in it, as in tables not standardised."""
+    if len(inputs) < FEWEST_ROWS or inputs[0].dim() != 1:
+        return
+    deviations = torch.stack([x.detach().double().cpu() for x in inputs]).std(0)
+    moving = deviations[deviations > 0]
+    if not len(moving) or not bool(moving.isfinite().all()):
+        return
+    low, middle, high = (float(one) for one in (moving.min(), moving.median(), moving.max()))
+    remedy = (
+        "Standardise the data, (x - mean) / deviation of every feature, for a network of standardised features too:"
+        " sigma and radii are then in deviations."
+    )
+    if high > UNEVEN * low:
+        told = f"features have deviations from {low:.2g} to {high:.2g}, and noise of the one sigma {sigma:g}."
+    elif middle > UNEVEN * sigma:
+        told = f"features have a deviation of about {middle:.2g}, beside which sigma {sigma:g} is next to nothing."
+    else:
+        return
+    warnings.warn(f"{told} {remedy}", NoiseWarning, stacklevel=3)
 
 
 def warn_of_sigma(sigma: float) -> None:
