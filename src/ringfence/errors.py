@@ -132,7 +132,10 @@ def did_you_mean(
     from difflib import get_close_matches
 
     near = get_close_matches(asked, list(known), most, cutoff)
-    return f"Did you mean {' or '.join(map(written, near))}?" if near else otherwise
+    if not near:
+        return otherwise
+    also = f" Or {LOAD_PLUGIN}" if LOAD_PLUGIN in otherwise else ""
+    return f"Did you mean {' or '.join(map(written, near))}?{also}"
 
 
 def first_line(error: BaseException) -> str:

@@ -224,8 +224,10 @@ def as_float(value: Any) -> float:
 
 
 def without_comma(text: Any, kind: type) -> str | None:
-    """The number that was probably meant: 0.25 by 0,25, and 1000 by 1,000 where numbers are whole; else None."""
+    """The number that was probably meant: 0.25 by 0,25, and 1000 by 1,000 or 1e3 where numbers are whole; else None."""
     written = str(text).strip()
+    if kind is int and re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", written) and float(written).is_integer():
+        return str(int(float(written)))
     if kind is int and re.fullmatch(r"\d{1,3}(,\d{3})+", written):
         return written.replace(",", "")
     return written.replace(",", ".") if kind is float and re.fullmatch(r"\d*,\d+", written) else None

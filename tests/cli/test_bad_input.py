@@ -436,6 +436,9 @@ def test_a_comma_in_a_number_is_answered_with_a_point(call: Call, tmp_path: Path
     told = refused(call, "certify", "--sigma", 0.25, "--radius", "0,5", "--n", "1,000", "--out", tmp_path / "run")
     assert "--radius: must be a number; got '0,5'. Write 0.5." in told
     assert "--n: must be a whole number; got '1,000'. Write 1000." in told
+    for written, meant in (("1e3", "Write 1000."), ("2.5E+2", "Write 250."), ("1.5e0", "got '1.5e0'.")):
+        told = call("rank", "--members", "default,default:1", "--sigma", 0.25, "--draws", written, code=2).stderr
+        assert meant in " ".join(told.replace("│", " ").split())
 
 
 def test_pixels_from_0_to_255_are_told_one_remedy(call: Call, tmp_path: Path) -> None:

@@ -121,7 +121,13 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("{}/denoiser.pt", {}, r"must hold a classifier; got a denoiser, 'dncnn'"),
     ("resnet50", {}, r"an architecture needs trained weights.*resnet50@FILE"),
     ("resnt50", {}, r"Did you mean 'resnet50'"),
-    ("resnet50@{}/resnet8.pt", {}, r"must fit the model; got key"),
+    ("resnet50@{}/resnet8.pt", {}, r"must fit the model; got key.*These are weights of resnet8: give that"),
+    (
+        "resnet8-pad@{}/resnet8.pt",
+        {},
+        r"must fit the model; got unexpected key.*These are weights of resnet8: give that",
+    ),
+    ("resnet8@{}/lenet.pt", {"num_classes": 7}, r"must fit the model.*Choose the architecture these weights belong to"),
     (
         "resnet8@{}/resnet8.pt",
         {"num_classes": 100},

@@ -7,11 +7,13 @@ Weights that others published have the names their code gave them; here it says 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.architectures import ARCHITECTURES, DENOISERS, NORMALIZATION, ResNet, build_architecture
@@ -120,7 +122,25 @@ def build_with_weights(arch: str, weights: Weights, num_classes: int | None, sou
         last_bias = _LAST_BIASES.get(arch, "linear.bias")
         num_classes = next((len(value) for key, value in state.items() if key.endswith(last_bias)), 10)
     module = build_architecture(arch, num_classes)
-    return Built(module, num_classes, fit_weights(module, state, source), arch)
+    try:
+        return Built(module, num_classes, fit_weights(module, state, source), arch)
+    except ModelError as error:
+        fitting = [one for one in ARCHITECTURES if one != arch and _fits(one, num_classes, state)]
+        if not fitting:
+            raise
+        remedy = f"These are weights of {' or '.join(fitting)}: give that as the architecture."
+        raise ModelError(source, error.rule, error.received, remedy) from error
+
+
+def _fits(arch: str, num_classes: int, state: Mapping[str, Tensor]) -> bool:
+    """Whether weights are those of an architecture, as far as their names and shapes tell."""
+    try:
+        with warnings.catch_warnings(), torch.device("meta"):  # nothing is drawn, and nothing copied
+            warnings.simplefilter("ignore")
+            fit_weights(build_architecture(arch, num_classes), state, arch)
+    except ModelError:
+        return False
+    return True
 
 
 def architecture_of(weights: Weights, spec: str) -> str:
