@@ -74,7 +74,7 @@ def run(tmp_path: Path) -> Path:
     made.add_forward_plan({"batch": 20})
     made.write_inputs([InputInfo(one, 0, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(6)])
     made.write_summary({"acr": 0.5})
-    made.write_answers(Answers(inputs=[0], said=[["1 2"]]))
+    made.write_answers(Answers(inputs=[None], said=[["1 2"]]))
     with RecordWriter(made):
         made.note_inputs(6, {})
     return made.path

@@ -276,7 +276,15 @@ def test_an_input_that_cannot_be_read_twice_is_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["[]", '{"inputs": [0], "said": 3}', '{"inputs": [0]}', '{"inputs": [0], "said": []}']
+    "wrong",
+    [
+        "[]",
+        '{"inputs": [0], "said": 3}',
+        '{"inputs": [0]}',
+        '{"inputs": [0], "said": []}',
+        '{"inputs": [], "said": []}',
+        '{"inputs": [-1, 999], "said": [["1 2 3"], ["1 2 3"]]}',
+    ],
 )
 def test_answers_that_are_none_are_refused(wrong: str, tmp_path: Path) -> None:
     certified(network(*NESTED), tmp_path / "run")

@@ -38,7 +38,7 @@ def run(config: RunConfig, make_record: Callable[..., Record], tmp_path: Path) -
         writer.flush()
         found.write_inputs([InputInfo(one, None, "name", np.zeros((2, 2, 3), np.uint8)) for one in range(3)])
         found.write_summary({"acr": 0.5})
-        found.write_answers(Answers(inputs=[0], said=[["1 2"]]))
+        found.write_answers(Answers(inputs=[None], said=[["1 2"]]))
     return RunFolder.open(found.path)
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from ringfence.errors import ArgumentError, StoreError
+from ringfence.errors import ArgumentError, ModelError, StoreError
 from ringfence.models import load_model
 from ringfence.settings import setting
 from ringfence.training import (
@@ -37,6 +37,7 @@ from ringfence.training.objectives import (
 )
 from ringfence.training.objectives.base import noise_copies
 from ringfence.training.options import described_job, job_options, objective_options, training_command
+from ringfence.training.run import check_takes
 
 WIDER = """
 def wider(num_classes=3):
@@ -213,3 +214,10 @@ def test_what_a_kill_left_half_written_goes_with_the_next_start(job: TrainingJob
         file.write_bytes(b"half")
     run.keep_settings()
     assert not any(file.exists() for file in left)
+
+
+def test_a_network_of_one_score_is_not_trained() -> None:
+    single = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 1))
+    with pytest.raises(ModelError, match="arch: must return a score for each class to be trained; got own: one score"):
+        check_takes("own", single, torch.zeros(1, 2, 2))
+    check_takes("own", torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)), torch.zeros(1, 2, 2))

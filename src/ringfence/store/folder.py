@@ -34,6 +34,8 @@ class Answers(BaseModel):
     def _of_each(self) -> Self:
         if len(self.inputs) != len(self.said):
             raise ValueError(f"{len(self.inputs)} inputs, and answers about {len(self.said)}")
+        if None not in self.inputs:  # others may be where nobody can read them: then no network would be asked at all
+            raise ValueError("no answer about a grey input")
         return self
 
 

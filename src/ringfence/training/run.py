@@ -200,15 +200,20 @@ def check_takes(arch: str, module: nn.Module, x: Tensor) -> None:
     """Refuse a network whose layers are for inputs of another shape; a copy is asked, and no random number drawn."""
     if arch in DENOISERS:
         return
+    asked = copy.deepcopy(module).eval()
     try:
-        with torch.random.fork_rng(devices=[]):
-            count_classes(copy.deepcopy(module).eval(), x.cpu(), torch.device("cpu"))
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            count_classes(asked, x.cpu(), torch.device("cpu"))
+            shape = getattr(asked(x.cpu()[None]), "shape", None)
     except ClassifierError as error:
         rule, remedy = (
             f"must take inputs of the data's shape, {tuple(x.shape)}",
             "Choose another architecture, or other data.",
         )
         raise ModelError("arch", rule, f"{arch}: {error.received}", remedy) from error
+    if shape in ((1,), (1, 1)):  # a certification reads it as a logit; cross-entropy knows one class alone
+        rule, remedy = "must return a score for each class to be trained", "Return two: 0 and the logit of class 1."
+        raise ModelError("arch", rule, f"{arch}: one score", remedy)
 
 
 def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
