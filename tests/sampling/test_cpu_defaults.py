@@ -56,8 +56,9 @@ def test_batch_norms_are_folded_where_that_is_faster(monkeypatch: pytest.MonkeyP
     assert fastest_plan(network(), SHAPE, 3, CPU, draws=LONG).fold
     rates(monkeypatch, fold=0.9)
     assert not fastest_plan(network(), SHAPE, 3, CPU, draws=LONG).fold
-    assert fastest_plan(network(), SHAPE, 3, CPU, draws=probe.SMALL_RUN + 1).fold
-    assert not fastest_plan(network(), SHAPE, 3, CPU, draws=probe.SMALL_RUN).fold
+    for draws in (probe.WORTH_FOLDING, probe.SMALL_RUN, probe.SMALL_RUN + 1):
+        assert fastest_plan(network(), SHAPE, 3, CPU, draws=draws).fold
+    assert not fastest_plan(network(), SHAPE, 3, CPU, draws=probe.WORTH_FOLDING - 1).fold
     assert not fastest_plan(nn.Flatten(), SHAPE, 192, CPU, draws=probe.SMALL_RUN + 1).fold
 
 
