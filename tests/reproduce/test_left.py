@@ -16,6 +16,7 @@ from stretch_plan import PLAN, Step, rows, steps
 HEADLINES = {
     "horvath2022-ensembles/resnet110.yaml",
     "horvath2022-ensembles/resnet110-ten.yaml",
+    "horvath2022-ensembles/minibatches.yaml",
     "horvath2022-aces/aces.yaml",
     "joshi2022-smooth-reduce/patches.yaml",
     "yang2022-diversity/mnist.yaml",
