@@ -164,6 +164,7 @@ def test_weights_given_apart_belong_to_the_classifier(tmp_path: Path) -> None:
         ("denoised(nowhere.py:make, default)", r"must be an existing file"),
         ("dncnn@{file}", r"must be a classifier; got a denoiser\. Put a classifier behind it: denoised\(dncnn@FILE"),
         ("ffdnet-0.25", r"must be a classifier; got a denoiser"),
+        ("denoised:dncnn@FILE+default", r"Write denoised\(dncnn@FILE, default\), in quotes"),
     ],
 )
 def test_what_is_refused_says_why(tmp_path: Path, spec: str, told: str) -> None:

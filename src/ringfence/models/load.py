@@ -125,6 +125,10 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
             "Give the network itself, in Python.",
         )
         raise ModelError(spec, rule, "its name", remedy)
+    node, _, models = spec.partition(":")
+    if node in NODES and "+" in models:
+        remedy = f"Write {node}({models.replace('+', ', ')}), in quotes."
+        raise ModelError(spec, "must be written as a node", "the form with a plus sign", remedy)
     source = source_of(spec)
     if source.weights is not None:
         _refuse_weights(spec, weights)
