@@ -61,6 +61,17 @@ def test_a_run_cannot_say_anything_else_than_what_is_certified(tmp_path: Path) -
         value(procedure=staged, mechanism=renyi).run(tmp_path / "run", FAST)
 
 
+def test_it_shows_itself_as_it_would_be_written(tmp_path: Path) -> None:
+    made = value(data=rf.Data("digits", limit=5), mechanism=[renyi, one_sided], seed=3, split_alpha=True)
+    assert repr(made) == (
+        f"Certification('in-memory:Buckets', Data('digits', limit=5), noise={made.noise!r}, "
+        f"procedure={made.procedure!r}, mechanism=['renyi', 'one-sided'], precision='fp32', seed=3, "
+        "split_alpha=True)"
+    )
+    assert repr(value()).startswith("Certification('in-memory:Buckets', Data(<Tensor>), noise=")
+    assert repr(rf.certify_into(value(), tmp_path, FAST)) == f"RunFolder({str(tmp_path)!r})"
+
+
 def test_certify_always_yields_records_and_also_writes_them(tmp_path: Path) -> None:
     options: Any = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n=200), "execution": FAST, "mechanism": one_sided}
     streamed = list(rf.certify(Buckets(), POINTS, **options))

@@ -126,6 +126,20 @@ class Certification:
             wrong.ask(lambda: self.test.spent)
         wrong.tell()
 
+    def __repr__(self) -> str:
+        """As it would be written, without what goes without saying."""
+        first, *beside = [one.spelled for one in self.mechanisms]
+        said: dict[str, Any] = {
+            "noise": self.noise,
+            "procedure": self.procedure,
+            "mechanism": [first, *beside] if beside else first,
+        }
+        said |= {"precision": self.precision, "seed": self.seed}
+        optional = {name: getattr(self, name) for name in ("split_alpha", "mean", "std", "classes", "lift")}
+        said |= {name: value for name, value in (optional | {"lanes": self.names}).items() if value}
+        rest = ", ".join(f"{name}={value!r}" for name, value in said.items())
+        return f"Certification({str(self.classifier)!r}, {self.data!r}, {rest})"
+
     # What follows from it
 
     @property

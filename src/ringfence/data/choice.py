@@ -53,6 +53,13 @@ class Data:
     channels: int | None = None
     kept: Dataset | None = None
 
+    def __repr__(self) -> str:
+        """As it would be written; what a program gave by its type alone."""
+        source = repr(self.source) if isinstance(self.source, str) else f"<{type(self.source).__name__}>"
+        usual = Data()
+        chosen = (f"{key}={value!r}" for key, value in self.choice.items() if value != getattr(usual, key))
+        return f"Data({', '.join([source, *chosen])})"
+
     @classmethod
     def of(cls, source: Any) -> Data:
         """Itself, or all inputs of a source."""

@@ -39,7 +39,7 @@ class Answers(BaseModel):
         return self
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Folder(ABC):
     """manifest.json, config.json, environment.json, forward.json, answers.json, parts/, inputs.parquet, summary.json.
 
@@ -55,6 +55,9 @@ class Folder(ABC):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_files", Guarded(self.path))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.path)!r})"
 
     @property
     def digest(self) -> str:

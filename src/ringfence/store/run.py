@@ -29,7 +29,7 @@ _KEYS = ("input_id", "lane", "config_hash")
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunFolder(Folder):
     """A run in its folder.
 
