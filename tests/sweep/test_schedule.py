@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ringfence.beginning import hear_interrupts
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store.atomic import write_json
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
@@ -197,7 +198,8 @@ worker.answer_work(lambda commands: 0, (), lambda: True)
 
 def test_a_worker_that_is_told_to_end_with_its_work_does_not_do_it(tmp_path: Path) -> None:
     told = json.dumps({"commands": [["certify"]], "folder": str(tmp_path), "log": "log"}) + "\n"
-    done = subprocess.run([sys.executable, "-c", AT_ONCE], input=told, text=True, capture_output=True)
+    program = [sys.executable, "-c", AT_ONCE]  # heard though these tests run where Ctrl-C is ignored, as under nohup
+    done = subprocess.run(program, input=told, text=True, capture_output=True, preexec_fn=hear_interrupts)
     assert (done.returncode, done.stdout) == (130, ""), done.stderr
 
 

