@@ -68,14 +68,17 @@ class Members(Classifier):
 
     # What it calls is compiled apart from what surrounds it (sampling/preparing.py).
     def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
-        """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
+        """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,).
+
+        Each has a batch of its own: one that clamps rare rows in place, which no check sees, would do so for all.
+        """
         if self.stacked:
             if self._stack is None:
                 self._stack = _stack(list(self.members))
-            return _precise(_watched(self._stack, x).transpose(0, 1)), [1] * len(self.members)
+            return _precise(_watched(self._stack, x.clone()).transpose(0, 1)), [1] * len(self.members)
         parts = []
         for member in self.members:  # a loop, not a comprehension: that would be compiled as one graph of all
-            parts.append(score(member, x))
+            parts.append(score(member, x.clone()))
         shapes = {tuple(part.scores.shape) for part in parts}
         if len(shapes) > 1 or parts[0].scores.dim() != 2:
             received = sorted({tuple(part.scores.shape[1:]) for part in parts})
