@@ -204,6 +204,16 @@ def test_the_norm_of_the_radius_is_named(tmp_path: Path) -> None:
     assert verdict.to_dict()["norm"] == "l1"
 
 
+def test_a_verdict_of_exact_noise_names_its_lattice(run: Path, tmp_path: Path) -> None:
+    """Its claims are about inputs in whole steps, and the verdict promised all within the radius."""
+    assert "whole steps" not in gate(run, "--certified", "0.1@0.5")[1]
+    value = rf.Certification("default", rf.Data("default", limit=2), noise=rf.Gaussian(0.5), procedure=rf.Fixed(n=100))
+    exact = value.run(tmp_path / "run").path
+    assert " at l2 radius 0.1 among inputs in whole steps of 1/255 (" in gate(exact, "--certified", "0.1@0.1")[1]
+    assert "whole steps" not in gate(exact, "--certified", "0.1@0")[1]  # of other inputs nothing is said there
+    assert [rf.load(exact).gate(one).to_dict()["lattice"] for one in ("0.1@0.1", "0.1@0")] == [255, None]
+
+
 def test_what_the_inputs_cannot_speak_of_is_said(tmp_path: Path) -> None:
     alone = certify_points([(3.0, 1)] * 30, tmp_path / "alone")
     verdict = rf.load(alone).gate("0.60@0.5")

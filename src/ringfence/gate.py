@@ -60,7 +60,8 @@ class Verdict:
 
     certified of inputs were right with at least the radius; lower: bound on the certified accuracy of the population
     that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy;
-    norm: of the radius, the one that was proved; doubts: why the inputs may speak of another population than is meant.
+    norm: of the radius, the one that was proved; lattice: the steps per unit of exact noise, whose claims are about
+    inputs in whole steps; doubts: why the inputs may speak of another population than is meant.
     """
 
     accuracy: float
@@ -72,6 +73,7 @@ class Verdict:
     lower: float
     passed: bool
     norm: str = "l2"
+    lattice: int | None = None
     doubts: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +124,8 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
         _too_few(inputs, best) if best < demand.accuracy else None,
     )
     told = tuple(one for one in doubts if one)
-    return Verdict(demand.accuracy, demand.radius, *counted, norm=run.config.norm, doubts=told)
+    lattice = run.config.noise.lattice if demand.radius else None
+    return Verdict(demand.accuracy, demand.radius, *counted, norm=run.config.norm, lattice=lattice, doubts=told)
 
 
 def _few_classes(labels: IntArray, classes: int) -> str | None:

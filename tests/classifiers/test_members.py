@@ -120,9 +120,27 @@ def test_members_that_catch_an_error_of_the_stacked_forward_are_not_stacked(loud
     """They went on as if no row were loud, and where such rows are rare no check of a form sees one."""
     members = Members([Trying(loud).eval(), Trying(loud).eval()])
     members.use_stack(True)
-    with torch.inference_mode(), pytest.raises(ArgumentError, match="stacked: needs members that run in one batched"):
+    with torch.inference_mode(), pytest.raises(ClassifierError, match="stacked: needs members that run in one batched"):
         members(torch.zeros(4, 8))
     vote, draw = SoftVote([Trying(loud), Trying(loud)]).eval(), torch.rand(64, 8)
     found = checked_forward(vote, ForwardPlan(64, stacked=True), torch.device("cpu"), 3, lambda rows: draw[:rows])
     assert not found.forward.plan.stacked
     assert "one batched forward; got a failure of" in found.forward.plan.refused[0]
+
+
+class TryingLate(Trying):
+    """Looks for loud rows only where the batch itself has one."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = super().forward(x) if bool((x > 9).any()) else self.last(self.first(x))
+        return scores
+
+
+def test_a_stacked_forward_that_fails_late_ends_there() -> None:
+    """It was watched while it saw one row, and the first loud one came in a run."""
+    members = Members([TryingLate(_any).eval(), TryingLate(_any).eval()])
+    members.use_stack(True)
+    with torch.inference_mode():
+        members(torch.zeros(4, 8))
+        with pytest.raises(ClassifierError, match="stacked: needs members that run in one batched"):
+            members(torch.full((4, 8), 10.0))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -206,6 +208,14 @@ class Trying(nn.Module):
         lambda top: int(top.max()) >= 4,
         lambda top: [one for one in top if one > 4],
         lambda top: len(top[top > 4]),
+        lambda top: range((top > 4).sum()),
+        lambda top: [False, True][(top > 4).any().long()],
+        lambda top: (top > 4).any().item() is True,
+        lambda top: {True: True}.get((top > 4).any().item()),
+        lambda top: torch.equal(top.clamp(max=4), top) is False,
+        lambda top: torch.as_tensor(top.max()) > 4,
+        lambda top: np.asarray(top).max() > 4,
+        lambda top: operator.setitem(some := top.clone(), top > 4, -1) or (some < 0).any(),
     ],
 )
 def test_what_a_network_tries_to_know_of_values_is_not_answered_with_an_error(loud: Callable[[Tensor], Any]) -> None:

@@ -14,7 +14,7 @@ from noisy_votes import CPU, INPUTS, hooked, noisy, replaced, votes
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 
-from ringfence.classifiers import Aces, Denoised, NetworkSelector, SoftVote
+from ringfence.classifiers import Aces, Denoised, KConsensus, Lanes, NetworkSelector, SoftVote
 from ringfence.errors import ClassifierError
 from ringfence.sampling import ForwardPlan, preparing
 from ringfence.sampling.check import checked_forward
@@ -289,6 +289,48 @@ def test_a_network_that_changes_its_input_is_refused(inside: str) -> None:
         classifier = Denoised(nn.Hardtanh(-9.0, 9.0), classifier)
     with pytest.raises(ClassifierError, match=r"must not change its input.*x\.clone\(\)"):
         votes(classifier.eval(), ForwardPlan(64))
+
+
+class Clamps(nn.Module):
+    """What it changes in place is rare: no check sees such a row."""
+
+    def __init__(self, seed: int, own: bool) -> None:
+        super().__init__()
+        self.inner, self.own = network(seed), own
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.inner((x if self.own else x.clone()).clamp_(-1, 1))
+        return scores
+
+
+SHARED: dict[str, Callable[[list[nn.Module]], nn.Module]] = {
+    "a vote": SoftVote,
+    "a stacked vote": lambda every: stacked(SoftVote(every[:2])),
+    "a consensus": lambda every: KConsensus(every, 2),
+    "lanes": lambda every: Lanes(every, singles=True),
+    "a selector": lambda every: Aces(
+        every[0], NetworkSelector(nn.Sequential(every[2], nn.Linear(4, 2)), [0.5]), every[1]
+    ),
+}
+
+
+def stacked(vote: SoftVote) -> SoftVote:
+    vote.members.use_stack(True)
+    return vote
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_one_network_changes_in_place_no_other_sees(name: str) -> None:
+    """A vote of one that clamps outliers in place was the other's vote on clamped inputs."""
+    answers = []
+    for own in (True, False):
+        every: list[nn.Module] = [Clamps(1, own), Clamps(2, own), network(3)]
+        torch.manual_seed(0)
+        classifier, x = SHARED[name](every).eval(), 5 * noisy(64)
+        with torch.inference_mode():
+            answers.append(classifier(x))
+        assert torch.equal(x, 5 * noisy(64))
+    torch.testing.assert_close(*answers)
 
 
 def test_scores_that_are_invalid_in_half_precision_alone_are_named() -> None:

@@ -112,7 +112,7 @@ class Aces(Classifier):
 
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, 2, K)."""
-        answer = score(self.certify, x)
+        answer = score(self.certify, x.clone())  # what it changes in place is not for the selector
         if answer.scores.dim() != 2:
             rule, remedy = "must return (B, K)", "Lanes cannot be composed; name one classifier."
             raise ClassifierError("certify", rule, tuple(answer.scores.shape), remedy)

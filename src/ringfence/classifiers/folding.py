@@ -64,18 +64,26 @@ def _in_place(name: str) -> Any:
 
 
 IN_PLACE = ("iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow", "imatmul", "iand", "ior", "ixor")
-ASKING = ("len", "float", "int")
+ASKING = ("len", "float", "int", "index", "setitem")
+LEAVING = ("item", "tolist", "numpy", "equal", "allclose", "is_nonzero")
+"""What gives values that are no tensors, of which code may ask what no stand-in answers: "is True", a dictionary."""
 
 
-def _unknown(x: Any) -> Any:
+def _unknown(x: Any, *given: Any) -> Any:
     x.tracer.asked = True
     raise TraceError("a trace knows no values")
+
+
+def _attribute(x: Any, name: str) -> Any:
+    return _unknown(x) if name.startswith("__") else Proxy.__getattr__(x, name)  # NumPy asks for its own
 
 
 _Proxy: Any = type(
     "_Proxy",
     (Proxy,),
-    {f"__{name}__": _in_place(name) for name in IN_PLACE} | {f"__{name}__": _unknown for name in ASKING},
+    {f"__{name}__": _in_place(name) for name in IN_PLACE}
+    | {f"__{name}__": _unknown for name in ASKING}
+    | {"__getattr__": _attribute},
 )
 """torch's takes x += y for x = x + y: whatever else is called x would keep its old value."""
 
@@ -123,6 +131,12 @@ class _Tracer(Tracer):
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             raise TraceError("a traced network does not know of autocast")
         return super().create_node(*given, **more)
+
+    def create_proxy(self, kind: str, target: Any, *given: Any, **more: Any) -> Any:
+        found = super().create_proxy(kind, target, *given, **more)
+        if kind.startswith("call_") and kind != "call_module" and getattr(target, "__name__", target) in LEAVING:
+            _unknown(found)
+        return found
 
 
 def uses_of(traced: GraphModule) -> Counter[str]:

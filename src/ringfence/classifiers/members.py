@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, final
 
@@ -67,30 +68,22 @@ class Members(Classifier):
 
     # What it calls is compiled apart from what surrounds it (sampling/preparing.py).
     def each(self, x: Tensor) -> tuple[Tensor, list[Tensor | int]]:
-        """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,)."""
+        """(B, *shape) -> scores (B, M, K) and every member's own work, a number or (B,).
+
+        Each has a batch of its own: one that clamps rare rows in place, which no check sees, would do so for all.
+        """
         if self.stacked:
             if self._stack is None:
-                self._stack = self._stacked_for(x[:1])
-            return _precise(self._stack(x).transpose(0, 1)), [1] * len(self.members)
+                self._stack = _stack(list(self.members))
+            return _precise(_watched(self._stack, x.clone()).transpose(0, 1)), [1] * len(self.members)
         parts = []
         for member in self.members:  # a loop, not a comprehension: that would be compiled as one graph of all
-            parts.append(score(member, x))
+            parts.append(score(member, x.clone()))
         shapes = {tuple(part.scores.shape) for part in parts}
         if len(shapes) > 1 or parts[0].scores.dim() != 2:
             received = sorted({tuple(part.scores.shape[1:]) for part in parts})
             raise ClassifierError("members", "must all return (B, K), one K", received, "Check the members' classes.")
         return _precise(torch.stack([part.scores for part in parts], dim=1)), [part.work for part in parts]
-
-    def _stacked_for(self, row: Tensor) -> Callable[[Tensor], Tensor]:
-        """The stacked forward, tried on a row: one in which something fails is no form of the members, though they
-        catch the error and go on as if the row were another."""
-        found = _stack(list(self.members))
-        with _Failures() as seen:
-            found(row)
-        if seen.failed:
-            rule, received = "needs members that run in one batched forward", f"a failure of {seen.failed}"
-            raise ArgumentError("stacked", rule, received, "Use the loop.")
-        return found
 
 
 @final
@@ -110,7 +103,19 @@ class _Failures(TorchFunctionMode):
             raise
 
 
-APART.append((Members, "_stacked_for", True))
+def _watched(stack: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """The stacked scores (M, B, K); where something fails in them they are not the members', though these catch the
+    error and go on as if rows were others."""
+    with _Failures() as seen:
+        scores = stack(x)
+    if seen.failed:
+        rule, received = "needs members that run in one batched forward", f"a failure of {seen.failed}"
+        remedy = "Leave out the try that catches it: members that raise it run one by one."
+        raise ClassifierError("stacked", rule, received, remedy)
+    return scores
+
+
+APART.append((sys.modules[__name__], "_watched", False))
 # What it calls is compiled, each call by itself. Members of one architecture then share one forward, whose weights are
 # arguments, and ten of them compile (and autotune) in the time of one.
 APART.append((Members, "each", False))

@@ -109,6 +109,7 @@ def gate_command(
                 word, sign = ("passed", ">=") if one.passed else ("failed", "<")
                 lower = written_down(one.lower, 4)
                 bound = f"lower bound {lower} {sign} {one.accuracy:g} at {one.norm} radius {written(one.radius)}"
+                bound += "" if one.lattice is None else f" among inputs in whole steps of 1/{one.lattice}"
                 counted = f"{one.certified} of {one.inputs} inputs certified"
                 say(f"{word}: {bound} ({counted}; confidence {one.confidence:g})")
         for doubt in dict.fromkeys(doubt for one in verdicts for doubt in one.doubts):
