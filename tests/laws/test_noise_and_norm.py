@@ -145,6 +145,22 @@ def test_radii_of_different_norms_are_not_recorded_together() -> None:
         check_together((neyman_pearson, Other()), GAUSSIAN)
 
 
+def test_two_mechanisms_of_one_name_are_not_recorded_together() -> None:
+    class Loose(Mechanism):
+        """Its radii stood for those of the one that decides."""
+
+        name, families = "neyman_pearson", frozenset({"gaussian"})
+
+        def _radius(self, p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> FloatArray:
+            return np.full_like(p_a, 9.0)
+
+    check_together(
+        (neyman_pearson, renyi, neyman_pearson, best_of(renyi, one_sided), best_of(renyi, one_sided)), GAUSSIAN
+    )
+    with pytest.raises(ArgumentError, match="needs a name that no other of the run has; got two called neyman-pearson"):
+        check_together((neyman_pearson, renyi, Loose()), GAUSSIAN)
+
+
 @pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan, "a", None, 1e309])
 def test_a_scale_is_a_positive_number(scale: float) -> None:
     with pytest.raises(ArgumentError, match="sigma: must be positive"):

@@ -154,9 +154,14 @@ def apart(p_a: FloatArray, p_b: FloatArray, law: NoiseLaw) -> tuple[FloatArray, 
 
 
 def check_together(mechanisms: Sequence[Mechanism], noise: NoiseLaw | float) -> None:
-    """Refuse mechanisms that are not proved for this noise, or whose radii beside each other are of different norms."""
+    """Refuse mechanisms that are not proved for this noise, or whose radii beside each other are of different norms or
+    called alike: one would be taken for the other's."""
+    by_name = dict[str, Mechanism]()
     for one in mechanisms:
         one.proved_for(noise)
+        if type(by_name.setdefault(one.name, one)) is not type(one):
+            rule = "needs a name that no other of the run has"
+            raise ArgumentError("mechanism", rule, f"two called {one.spelled}", "Call yours otherwise.")
     if len({one.norm for one in mechanisms}) > 1:
         norms = ", ".join(f"{one.spelled} in {one.norm}" for one in mechanisms)
         raise ArgumentError("mechanism", "all of a run must be about one norm", norms, "Run them apart.")
