@@ -28,12 +28,16 @@ class PlainConsole(Console):
     Colours are for Text and styles, which our own code makes.
     """
 
-    def __init__(self, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+    def __init__(self, stderr: bool = False, **how: Any) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, **how)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string on its way to the terminal comes by here, those in the cells of tables too."""
         return super().render_str(printable(text), **options)
+
+    def print(self, *objects: Any, crop: bool = False, **how: Any) -> None:
+        """Lines that are too long for the terminal are broken by it, never cut: every digit of a number counts."""
+        super().print(*objects, crop=crop, **how)
 
     def on_broken_pipe(self) -> None:
         """Nobody reads on, as behind ``| head``: rich would leave as code does that calls sys.exit."""
