@@ -260,7 +260,7 @@ def is_quiet() -> bool:
 def _options() -> dict[str, str]:
     """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
     that runs; first those that the library calls otherwise, of whichever command a remedy speaks."""
-    known = {"num_classes": "--classes", "split_alpha": "--split-alpha"}
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "stop": "--max"}
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     options = [one for one in parameters if one.param_type_name == "option"]
