@@ -194,7 +194,7 @@ def test_laws_find_what_is_broken() -> None:
 def test_laws_take_objects_and_no_classes() -> None:
     with pytest.raises(ArgumentError, match="mechanism: must be a Mechanism; got <class"):
         laws.check_mechanism(type(rf.neyman_pearson), 0.5)  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="noise: must be a Noise; got <class .* Give one, not its class"):
+    with pytest.raises(ArgumentError, match=r"noise: must be a Noise; got <class .* Give one, not its class"):
         laws.check_noise(rf.Gaussian)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="procedure: must be a Procedure; got <class"):
         laws.check_procedure(rf.Fixed)  # type: ignore[arg-type]

@@ -339,7 +339,7 @@ def test_record_correct_is_none_without_a_label_and_false_of_an_abstention() -> 
 def test_wrong_words_for_arguments_of_a_run(run: rf.Run) -> None:
     with pytest.raises(ArgumentError, match="must be ACCURACY@RADIUS"):
         run.gate("sixty percent")
-    with pytest.raises(ArgumentError, match="must be ACCURACY@RADIUS, two numbers; got '0.6'"):
+    with pytest.raises(ArgumentError, match=r"must be ACCURACY@RADIUS, two numbers; got '0\.6'"):
         run.gate(0.6)  # type: ignore[arg-type]
 
 

@@ -66,7 +66,7 @@ def test_devices_are_never_replaced(monkeypatch: pytest.MonkeyPatch, place: str)
 def test_folders_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(StoreError, match="must be the name of a file; got a folder. Name a file in it."):
+    with pytest.raises(StoreError, match="must be the name of a file; got a folder"):
         write_json(Path(place), {})
 
 

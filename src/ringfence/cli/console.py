@@ -216,7 +216,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
         except KeyboardInterrupt as signal:
             name, code = ("SIGTERM", TERMINATED) if isinstance(signal, Terminated) else ("Ctrl-C", INTERRUPTED)
-            told = f" by {name}; nothing that was finished is lost."
+            told = f" by {name}; what was written is kept."
             hint = f" {continue_with}" if continue_with else ""
             remarks.print(Text.assemble("\n", ("stopped", "yellow"), told, hint), soft_wrap=True)
             raise typer.Exit(code) from None
