@@ -122,6 +122,9 @@ def test_data_without_inputs_begins_no_run(call: Call, tmp_path: Path) -> None:
     np.savez(tmp_path / "none.npz", x=np.zeros((0, 1, 28, 28), np.uint8), y=np.zeros(0, int))
     message = refused(call, "certify", *usual(), "--data", tmp_path / "none.npz", "--out", tmp_path / "run")
     assert "error: --data: must have inputs; got none." in message
+    (tmp_path / "words.npz").write_text("hello")
+    message = refused(call, "certify", *usual(), "--data", tmp_path / "words.npz", "--out", tmp_path / "run")
+    assert "must be a readable .npz of plain arrays; got other bytes." in message, "and no advice of numpy's"
     assert not (tmp_path / "run").exists()
 
 

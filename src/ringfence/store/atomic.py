@@ -88,7 +88,7 @@ def _refuse_no_file(path: Path) -> None:
     """A folder, and a device, which would be replaced by a file too: /dev/null, where root runs this, for the whole
     machine."""
     if path.is_dir():
-        raise StoreError(path, "must be the name of a file", "a folder", "Name a file in it.")
+        raise StoreError(path, "must be the name of a file", "a folder", "Name a file, not a folder.")
     folder = path.parent.resolve()
     known = path.lstat().st_mode if os.path.lexists(path) else 0
     if folder == Path("/dev") or folder.is_relative_to("/proc") or stat.S_ISCHR(known) or stat.S_ISBLK(known):
