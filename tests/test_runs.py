@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -116,6 +117,11 @@ def test_a_notebook_shows_what_metrics_prints(tmp_path: Path) -> None:
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
     with pytest.raises(rf.errors.StoreError, match="must be a run folder; got nothing there"):
         rf.load(tmp_path / "nowhere")
+
+
+def test_a_folder_of_runs_is_told_one_of_them(run: rf.Run) -> None:
+    with pytest.raises(rf.errors.StoreError, match=re.escape(f"such as {run.folder.path}.")):
+        rf.load(run.folder.path.parent)
 
 
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
