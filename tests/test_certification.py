@@ -575,6 +575,16 @@ def test_what_is_no_noise_procedure_or_mechanism_is_told_together() -> None:
         assert words in str(told.value)
 
 
+def test_what_is_no_network_execution_or_logger_is_told() -> None:
+    x = torch.rand(1, 1, 28, 28)
+    with pytest.raises(rf.errors.ModelError, match=r"got a class, Linear\. Make a network of it: Linear\(\.\.\.\)"):
+        list(rf.certify(torch.nn.Linear, x, sigma=0.5))  # type: ignore[arg-type]
+    with pytest.raises(rf.errors.RingfenceError) as told:
+        list(rf.certify("default", x, sigma=0.5, execution="cpu", loggers=["wandb"]))  # type: ignore[arg-type, list-item]
+    for words in ("execution: must be an Execution; got 'cpu'", "loggers: each must be a Logger; got 'wandb'"):
+        assert words in str(told.value)
+
+
 def test_mechanisms_may_be_named_in_either_spelling() -> None:
     for asked in ("one-sided", ["one_sided", "renyi"], ("one-sided", rf.neyman_pearson)):
         found = rf.Certification("default", noise=rf.Gaussian(0.5), mechanism=asked).mechanisms  # type: ignore[arg-type]

@@ -185,10 +185,19 @@ def test_laws_find_what_is_broken() -> None:
         def fill(self, out: object, key: int) -> None:
             rf.Gaussian(0.45).fill(out, key)  # type: ignore[arg-type]
 
-    with pytest.raises(ArgumentError, match=r"must be gaussian noise of sigma 0\.5"):
+    with pytest.raises(ArgumentError, match=r"must be gaussian noise of sigma 0\.5.* deviation 0\.44"):
         laws.check_noise(Hopeful())
     with pytest.raises(ArgumentError, match=r"dishonest: must make false claims at rate 0\.02 at most"):
         laws.check_procedure(AtTwiceItsAlpha(0.02))
+
+
+def test_laws_take_objects_and_no_classes() -> None:
+    with pytest.raises(ArgumentError, match="mechanism: must be a Mechanism; got <class"):
+        laws.check_mechanism(type(rf.neyman_pearson), 0.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"noise: must be a Noise; got <class .* Give one, not its class"):
+        laws.check_noise(rf.Gaussian)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="procedure: must be a Procedure; got <class"):
+        laws.check_procedure(rf.Fixed)  # type: ignore[arg-type]
 
 
 class AtTwiceItsAlpha(Dishonest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -116,6 +117,11 @@ def test_a_notebook_shows_what_metrics_prints(tmp_path: Path) -> None:
 def test_no_folder_is_told_as_an_error_of_the_house(tmp_path: Path) -> None:
     with pytest.raises(rf.errors.StoreError, match="must be a run folder; got nothing there"):
         rf.load(tmp_path / "nowhere")
+
+
+def test_a_folder_of_runs_is_told_one_of_them(run: rf.Run) -> None:
+    with pytest.raises(rf.errors.StoreError, match=re.escape(f"such as {run.folder.path}.")):
+        rf.load(run.folder.path.parent)
 
 
 CALLS: dict[str, tuple[dict[str, Any], str]] = {
@@ -339,6 +345,8 @@ def test_record_correct_is_none_without_a_label_and_false_of_an_abstention() -> 
 def test_wrong_words_for_arguments_of_a_run(run: rf.Run) -> None:
     with pytest.raises(ArgumentError, match="must be ACCURACY@RADIUS"):
         run.gate("sixty percent")
+    with pytest.raises(ArgumentError, match=r"must be ACCURACY@RADIUS, two numbers; got '0\.6'"):
+        run.gate(0.6)  # type: ignore[arg-type]
 
 
 def test_a_run_is_plotted_beside_others(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def certify(
     drawn = wrong.ask(lambda: _noise(sigma, noise))
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
     where = wrong.ask(lambda: _placed(execution, device)) or Execution()
+    wrong.ask(lambda: _check_loggers(loggers))
     with wrong:
         value = Certification(
             classifier,
@@ -163,7 +164,16 @@ def _noise(sigma: float | None, noise: Noise | None) -> Noise:
     raise ArgumentError("sigma, noise", "one of them must be given", received, remedy)
 
 
+def _check_loggers(loggers: Sequence[Logger]) -> None:
+    for one in loggers:
+        if not isinstance(one, Logger):
+            raise ArgumentError("loggers", "each must be a Logger", repr(one), "Write e.g. [rf.loggers.WandbLogger()].")
+
+
 def _placed(execution: Execution | None, device: str | None) -> Execution:
+    if not isinstance(execution, Execution | None):
+        remedy = "Write e.g. execution=rf.Execution(batch=400), or device='cpu'."
+        raise ArgumentError("execution", "must be an Execution", repr(execution), remedy)
     if device is None or execution is None:
         return execution or Execution(device="auto" if device is None else str(device))
     if execution.device not in ("auto", str(device)):

@@ -110,7 +110,7 @@ class Collected:
 
     def tell(self) -> None:
         """Raise what was gathered, each mistake once: a single one as itself."""
-        found = list({str(one): one for one in self.problems}.values())
+        found = list({(one.argument, one.rule, str(one.received)): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
 

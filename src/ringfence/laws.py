@@ -34,6 +34,7 @@ def check_mechanism(mechanism: Mechanism, noise: NoiseLaw | Noise | float) -> No
     they have probability F(a - r) and 1 - F(b - r), so that no sound radius is larger than where they tie.
     noise: one that it is proved for, its law, or the sigma of Gaussian noise.
     """
+    _made(mechanism, Mechanism)
     law = as_law(noise if isinstance(noise, NoiseLaw | float | int) else noise.law)
     a, b = np.meshgrid(np.linspace(-3, 6, 181) * law.scale, np.linspace(-3, 8, 221) * law.scale)
     a, b = a[a <= b], b[a <= b]
@@ -60,6 +61,7 @@ def check_procedure(
     Use an alpha near 0.02 and few draws: what fails once in a thousand is not seen here. A procedure for a known radius
     is also tried just short of it. noise: its law, or the sigma of Gaussian noise; the tight mechanism for it decides.
     """
+    _made(test, Procedure)
     proof = default_mechanism(as_law(noise).family)
     short = [] if test.target is None else [float(proof.probability_for(test.target, noise)) - 1e-9]
     for seed, p in enumerate([*cases, *((one, 1 - one) for one in short)]):
@@ -74,6 +76,9 @@ def check_noise(noise: Noise) -> None:
     """A key gives the same draws again and another gives others; they have the law, coordinate by coordinate."""
     import torch
 
+    from ringfence.noise import Noise
+
+    _made(noise, Noise)
     first, again, other = (torch.empty(50, 4000) for _ in range(3))
     noise.fill(first, 1)
     noise.fill(again, 1)
@@ -82,7 +87,8 @@ def check_noise(noise: Noise) -> None:
     _keep("must differ for another key", np.array(float((first != other).float().mean()) > 0.9), noise)
     drawn = np.sort(first.double().numpy().ravel())
     distance = np.abs(noise.law.cdf(drawn) - (np.arange(len(drawn)) + 0.5) / len(drawn)).max()
-    _keep(f"must be {noise.law}", np.array(distance * np.sqrt(len(drawn)) < kstwobign.isf(CHANCE) + 0.01), noise)
+    alike = np.array(distance * np.sqrt(len(drawn)) < kstwobign.isf(CHANCE) + 0.01)
+    _keep(f"must be {noise.law}", alike, noise, f", draws of standard deviation {drawn.std():.4g}")
     ranks = noise.law.cdf(first.double().numpy()) - 0.5
     pairs = (
         (ranks[:, 1:], ranks[:, :-1]),
@@ -126,6 +132,11 @@ def false_claims(prediction: IntArray, radius: FloatArray, p: FloatArray, noise:
     claimed = prediction != ABSTAIN
     truth = np.where(claimed, true_radius(p, noise)[prediction], 0.0)
     return np.asarray(claimed & ((truth < 0) | (radius > truth)))
+
+
+def _made(part: object, kind: type) -> None:
+    if not isinstance(part, kind):
+        raise ArgumentError(kind.__name__.lower(), f"must be a {kind.__name__}", repr(part), "Give one, not its class.")
 
 
 def _keep(rule: str, holds: BoolArray, part: object, worst: str = "") -> None:

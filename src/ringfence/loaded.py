@@ -78,6 +78,7 @@ class Loaded:
             self._framing_in_words,
             preprocessing_in_words(self.module, self.dataset.shape),
             self._one_class_in_words,
+            self._fewer_classes_in_words,
         )
         return [one for one in told if one]
 
@@ -112,6 +113,15 @@ class Loaded:
             return None
         told = f"all {len(self.dataset)} inputs are of class {labels.pop()}: folders come class by class"
         return f"{told}, so that `limit` takes the first. `skip` 20 takes every 20th input of all classes."
+
+    @property
+    def _fewer_classes_in_words(self) -> str | None:
+        """That the network has more classes than the data names: folders of some of its classes are numbered from 0."""
+        names = self.dataset.class_names or ()
+        if not 0 < len(names) < self.classes:
+            return None
+        told = f"the data has {len(names)} classes, the network {self.classes}"
+        return f"{told}: {names[0]} is taken for its class 0, {names[-1]} for its class {len(names) - 1}."
 
     def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
         """What an engine is given for some of the inputs."""

@@ -157,5 +157,5 @@ class Run:
 
     def gate(self, certified: str | Demand, confidence: float = 0.95, lane: str | None = None) -> Verdict:
         """Whether it shows a certified accuracy, such as ``0.60@0.5``, with this confidence over inputs and noise."""
-        demand = Demand.of(certified) if isinstance(certified, str) else certified
+        demand = certified if isinstance(certified, Demand) else Demand.of(str(certified))
         return gate(self.folder, demand, confidence, lane)

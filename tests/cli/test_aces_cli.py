@@ -157,7 +157,10 @@ def test_runs_verify_continue_and_know_their_radius(call: Call, runs: dict[str, 
     for name in ("grid", "known"):
         assert "every claim follows" in call("verify", runs[name]).output
     again = ["certify", "--model", grid("0.1/0.3"), "--radius", "0.2", *SMALL, "--json"]
-    found = json.loads(call(*again, "--out", runs["known"]).stdout)["thetas"]
+    told = json.loads(call(*again, "--out", runs["known"]).stdout)
+    assert (told["run"], len(told["runs"])) == (str(runs["known"]), 2), "and what every run tells"
+    assert told["draws"] > 0
+    found = told["thetas"]
     assert [entry["acr"] for entry in found] == [None, None]
     assert set(found[0]["certified_accuracy"]) == {"0.0", "0.2"}
     for name in ("known", "predict"):

@@ -103,6 +103,8 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--precision", "fp8"], ("error: --precision:", "must be one of", "fp8", "Use fp32")),
     (["--skip", 0], ("--skip", "at least 1", "got 0", "Leave it out")),
     (["--limit", 0], ("--limit", "at least 1", "got 0", "Leave it out")),
+    (["--max", 0], ("error: --max:", "at least 1", "got 0", "Leave it out")),
+    (["--size", -3], ("error: --size:", "at least 1", "got -3", "such as 224")),  # told once, although two look at it
     (["--seed", 2**64], ("error: --seed:", "64 bits", str(2**64), "will do")),
     (["--split", "validation"], ("--split", "test, train, val", "validation", "Choose")),
     (["--mean", 0.5], ("--mean, --std", "together", "only one", "Give both")),
@@ -114,6 +116,16 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
         ("error: --classes:", "at most 2147483647", f"got {10**23}", "Leave it out"),
     ),
 ]
+
+
+def test_data_without_inputs_begins_no_run(call: Call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "none.npz", x=np.zeros((0, 1, 28, 28), np.uint8), y=np.zeros(0, int))
+    message = refused(call, "certify", *usual(), "--data", tmp_path / "none.npz", "--out", tmp_path / "run")
+    assert "error: --data: must have inputs; got none." in message
+    (tmp_path / "words.npz").write_text("hello")
+    message = refused(call, "certify", *usual(), "--data", tmp_path / "words.npz", "--out", tmp_path / "run")
+    assert "must be a readable .npz of plain arrays; got other bytes." in message, "and no advice of numpy's"
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("options", "parts"), SETTINGS, ids=lambda value: " ".join(map(str, value))[:40])

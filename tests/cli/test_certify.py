@@ -165,6 +165,20 @@ def test_a_limit_that_leaves_one_class_alone_is_told_in_the_words_of_the_command
     assert "folders come class by class" not in call("certify", *words, "--out", tmp_path / "all").stderr
 
 
+def test_data_that_names_fewer_classes_than_the_network_has_is_told(call: Call, tmp_path: Path) -> None:
+    import numpy as np
+
+    for names in (["cat", "dog"], [f"c{k}" for k in range(10)]):
+        x, y = np.zeros((4, 28, 28), np.uint8), np.arange(4) % 2
+        np.savez(tmp_path / f"{len(names)}.npz", x=x, y=y, classes=np.array(names))
+    words = ["--sigma", 0.5, "--n", 100, "--no-check"]
+    told = "the data has 2 classes, the network 10: cat is taken for its class 0, dog for its class 1."
+    assert told in call("certify", *words, "--data", tmp_path / "2.npz", "--out", tmp_path / "two").stderr
+    assert (
+        "is taken for" not in call("certify", *words, "--data", tmp_path / "10.npz", "--out", tmp_path / "ten").stderr
+    )
+
+
 def test_results_do_not_change_with_the_seed_unless_asked(call: Call, tmp_path: Path) -> None:
     options = [*SMALL, "--n", 300]
     answers = [certified(call, tmp_path / str(k), *options, "--seed", seed)["acr"] for k, seed in enumerate((0, 0, 1))]

@@ -130,6 +130,7 @@ def test_logs_compare_by_their_radius_alone(runs: dict[str, Path], tmp_path: Pat
     result = compare(tmp_path / "a", tmp_path / "b")
     assert "no proven guarantee" in result.stdout
     assert "the log has no raw counts" in result.stderr
+    assert "nor does it say n and alpha" in " ".join(result.stderr.split())
     refused = compare(tmp_path / "a", code=2).stderr.replace("\n", " ")
     assert "must hold raw counts to compare mechanisms" in refused
 

@@ -127,7 +127,7 @@ BAD = {
     "weighted alone": (("certify", "--members", MEMBERS, "--vote", "weighted", *SMALL), "go together"),
     "too few weights": (
         ("certify", "--members", MEMBERS, "--vote", "weighted", "--member-weights", "1,1", *SMALL),
-        "one weight per member, 3",
+        "member weights: needs one weight per member, 3",
     ),
     "zero weights": (
         ("certify", "--members", MEMBERS, "--vote", "weighted", "--member-weights", "0,0,0", *SMALL),

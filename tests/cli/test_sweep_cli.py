@@ -130,7 +130,7 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
     out = tmp_path / "out"
     listed = call("sweep", small, "--only", "n1", "--list").stdout
     assert listed == "ringfence certify --sigma 0.5 --limit 2 --n 100 --batch 100 --out runs/n100\n"
-    every = json.loads(call("sweep", small, "--list", "--json").stdout)
+    every = json.loads(call("sweep", small, "--list", "--json").stdout)["jobs"]
     assert [job["name"] for job in every] == ["n100", "n200", "broken"]
     plan = json.loads(call("sweep", small, "--out", out, "--plan", "--json").stdout)
     assert [(row["name"], row["jobs"], row["minutes"]) for row in plan["rows"]] == [

@@ -14,7 +14,8 @@ from rich.console import Console
 from ringfence.analysis.aces import ThetaMetrics
 from ringfence.analysis.metrics import RunMetrics
 from ringfence.analysis.stages import ConsensusStats
-from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, print_points, sparkline
+from ringfence.cli.console import PlainConsole
+from ringfence.cli.tables import UNSOUND, metrics_table, milliseconds, print_points, sparkline, table
 
 LOG = Path(__file__).parents[1] / "fixtures" / "cohen" / "cifar10_noise_0.25_sigma_0.25"
 SOUND = RunMetrics(
@@ -148,3 +149,13 @@ def test_of_a_hundred_and_one_thresholds_every_fifth_is_shown(capsys: pytest.Cap
     print_points([replace(theta, theta=step / 100) for step in range(101)])
     shown = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.lstrip()[:1].isdigit()]
     assert shown == 2 * [f"{step / 20:g}" for step in range(21)], "one table of accuracies, one of selections"
+
+
+def test_a_narrow_window_cuts_no_number_and_leaves_out_no_column() -> None:
+    text = StringIO()
+    narrow = PlainConsole(file=text, width=20)
+    narrow.print(table(("name", "files", "sigma"), [("a-name-that-is-long", "12/100", "0.25")], ("name",)))
+    first, _, *rows = text.getvalue().splitlines()
+    assert first.split() == ["name", "files", "sigma"]
+    assert rows[0].split()[1:] == ["12/100", "0.25"]
+    assert "".join(row.split()[0] for row in rows) == "a-name-that-is-long"

@@ -152,7 +152,9 @@ def test_drt_starts_from_trained_members_and_the_result_is_certified(
     assert all(a >= b for a, b in zip(found["empirical"], found["certified"], strict=True))
 
 
-def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tiny: list[str], tmp_path: Path) -> None:
+def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(
+    call: Call, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = [word for word in SMALL if word != "--quiet"]
     told = call("train", *tiny, "--out", tmp_path / "net", "--members", 2, "--epochs", 1, *few).output.replace(
         "\n", " "
@@ -164,6 +166,9 @@ def test_a_trained_ensemble_says_how_to_certify_it_and_is_no_run(call: Call, tin
         f"use it: ringfence certify --model 'soft({members})' --sigma 0.2 --radius 0.2 --data {tiny[1]} --out runs/net"
         in told
     )
+    monkeypatch.chdir(tmp_path)
+    again = call("train", *tiny, "--out", "runs/net", "--epochs", 1, *few).output.replace("\n", " ")
+    assert "--out runs/certified" in again, "runs/net is the training itself"
     told = " ".join(call("verify", tmp_path / "net", code=2).output.split())
     assert "must be a run's settings; got those of a training. Name a folder that ringfence certify" in told
     before = (tmp_path / "net" / "config.json").read_bytes()
@@ -254,7 +259,9 @@ def test_bad_input_is_named(call: Call, tiny: list[str], tmp_path: Path) -> None
         (["--set", "rho1"], "must be name=value"),
         (["--set", "rho1=1"], "gaussian has the settings"),
         (["--recipe", "paper999"], "must be a known recipe"),
+        (["--recipe", "yang2022-mnist-gausian-0.5"], "Did you mean yang2022-mnist-gaussian-0.5"),
         (["--recipe", "yang2022-mnist-drt-gaussian-0.5"], "fine-tunes trained members"),
+        (["--recipe", "yang2022-mnist-drt-gaussian-0.5"], "first, by --recipe yang2022-mnist-gaussian-0.5,"),
         (["--keep", "best"], "best needs inputs to judge by"),
         (["--batch", 1000], "at most the number of training inputs"),
         (["--objective", "denoise-stability"], "needs the classifier it is trained for"),

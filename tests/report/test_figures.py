@@ -41,6 +41,12 @@ def test_the_curve_is_the_certified_accuracy_with_its_bands(fake_run: FakeRun, t
         assert [row["accuracy"] for row in rows].count(0.0) <= 1, "the curve ends at its first zero"
 
 
+def test_a_run_without_a_right_answer_is_seen_as_a_line(fake_run: FakeRun, tmp_path: Path) -> None:
+    runs = [fake_run(tmp_path / "a"), fake_run(tmp_path / "wrong", 1, seed=3)]
+    rows = [row for row in figure("curve", gather([run.path for run in runs]).lanes).rows if row["run"] == "wrong"]
+    assert [row["accuracy"] for row in rows if "accuracy" in row] == [0.0, 0.0]
+
+
 def test_the_ceiling_is_what_all_draws_agreeing_would_prove(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     found = figure("curve", gather([tmp_path / "a"]).lanes)

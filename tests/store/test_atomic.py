@@ -62,6 +62,14 @@ def test_devices_are_never_replaced(monkeypatch: pytest.MonkeyPatch, place: str)
         write_json(Path(place), {})
 
 
+@pytest.mark.parametrize("place", [".", "..", "folder"])
+def test_folders_are_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    (tmp_path / "folder").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError, match="must be the name of a file; got a folder"):
+        write_json(Path(place), {})
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
 def test_devices_elsewhere_are_never_replaced(tmp_path: Path) -> None:
     try:

@@ -48,7 +48,7 @@ class Lanes(Classifier):
                 raise ArgumentError("vote", rule, repr(vote), "Use soft.")
         if ("weighted" in votes) != bool(weights):
             rule = "the vote weighted and weights go together"
-            raise ArgumentError("weights", rule, list(weights), "Learn them with ringfence weights.")
+            raise ArgumentError("member weights", rule, list(weights), "Learn them with ringfence weights.")
         for agree in consensus:
             if not 1 <= agree <= count:
                 raise ArgumentError("consensus", f"must lie between 1 and {count}", agree, "Ask for fewer to agree.")

@@ -143,10 +143,10 @@ def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logi
     """The vote of ``Weighted`` over so many members, after its weights were checked."""
     if len(weights) != members:
         rule = f"needs one weight per member, {members}"
-        raise ArgumentError("weights", rule, len(weights), "Give as many weights as members.")
+        raise ArgumentError("member weights", rule, len(weights), "Give as many weights as members.")
     if not all(weight >= 0 and weight < float("inf") for weight in weights) or not sum(weights) > 0:
         rule = "must be at least 0, finite and not all zero"
-        raise ArgumentError("weights", rule, list(weights), "Give e.g. equal weights.")
+        raise ArgumentError("member weights", rule, list(weights), "Give e.g. equal weights.")
     if on not in ("logits", "softmax"):
         raise ArgumentError("on", "must be logits or softmax", repr(on), "logits is the default.")
     return partial(_weighted_mean, weights=[weight / sum(weights) for weight in weights], on=on)

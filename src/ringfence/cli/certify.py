@@ -251,30 +251,29 @@ def certify_folder(job: Job, out: Path, unlocked: bool = False, loggers: Sequenc
 
 def print_run(value: Certification, run: RunFolder, as_json: bool) -> None:
     """The figures of a finished run, and what they mean."""
+    from ringfence.analysis.aces import measured
     from ringfence.analysis.aces_runs import AcesRun
     from ringfence.analysis.metrics import default_radii, metrics_by_lane
 
-    out = run.path
-    if "selection" in value.test.needs:
-        print_aces(value, AcesRun.read(run), as_json)
+    out, aces = run.path, "selection" in value.test.needs
+    if aces and not as_json:
+        print_aces(value, AcesRun.read(run))
         return
     lanes = metrics_by_lane(run, default_radii(run), str(out))
     if as_json:
-        print_json(result_json(lanes, run))
+        thetas = points_json(measured(AcesRun.read(run).answers())) if aces else {}
+        print_json({**result_json(lanes, run), **thetas})
         return
     results.print(metrics_table(lanes, results.width))
     aside(guarantee(value, lanes[0].sound))
     aside(f"run folder: {out}")
 
 
-def print_aces(value: Certification, run: AcesRun, as_json: bool) -> None:
+def print_aces(value: Certification, run: AcesRun) -> None:
     """Figures of every threshold, and what may be done with them."""
     from ringfence.analysis.aces import measured
 
     points, out = measured(run.answers()), run.run.path
-    if as_json:
-        print_json(points_json(points))
-        return
     print_points(points)
     aside(guarantee(value, value.test.sound, "input and theta"))
     if len(points) > 1 and not value.split_alpha:

@@ -98,7 +98,10 @@ def _tell(found: Sequence[Comparison], runs: Sequence[RunBounds], shown: InNorm 
         if shown is not None and shown.norm != run.config.norm:
             remark(f"{run.path}: radii in {shown.norm}, converted from {run.config.norm}, in which they were proved")
         if not run.has_counts:
-            remark(f"{run.path}: the log has no raw counts, so top-1 and other mechanisms are unknown")
+            unknown = "the log has no raw counts, so top-1 and other mechanisms are unknown"
+            remark(
+                f"{run.path}: {unknown}; nor does it say n and alpha, which are as ringfence import cohen takes them"
+            )
 
 
 def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) -> None:

@@ -28,12 +28,16 @@ class PlainConsole(Console):
     Colours are for Text and styles, which our own code makes.
     """
 
-    def __init__(self, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False)
+    def __init__(self, stderr: bool = False, **how: Any) -> None:
+        super().__init__(stderr=stderr, highlight=False, markup=False, emoji=False, **how)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string on its way to the terminal comes by here, those in the cells of tables too."""
         return super().render_str(printable(text), **options)
+
+    def print(self, *objects: Any, crop: bool = False, **how: Any) -> None:
+        """Lines that are too long for the terminal are broken by it, never cut: every digit of a number counts."""
+        super().print(*objects, crop=crop, **how)
 
     def on_broken_pipe(self) -> None:
         """Nobody reads on, as behind ``| head``: rich would leave as code does that calls sys.exit."""
@@ -212,7 +216,7 @@ def friendly(continue_with: str | None = None) -> Iterator[None]:
             fail(f"code that this command ran called sys.exit({error.code!r}), so it did not finish.")
         except KeyboardInterrupt as signal:
             name, code = ("SIGTERM", TERMINATED) if isinstance(signal, Terminated) else ("Ctrl-C", INTERRUPTED)
-            told = f" by {name}; nothing that was finished is lost."
+            told = f" by {name}; what was written is kept."
             hint = f" {continue_with}" if continue_with else ""
             remarks.print(Text.assemble("\n", ("stopped", "yellow"), told, hint), soft_wrap=True)
             raise typer.Exit(code) from None
@@ -256,7 +260,7 @@ def is_quiet() -> bool:
 def _options() -> dict[str, str]:
     """Parameter, or option without dashes -> its longest spelling (``best_lane`` -> ``--best-lane``), of the command
     that runs; first those that the library calls otherwise, of whichever command a remedy speaks."""
-    known = {"num_classes": "--classes", "split_alpha": "--split-alpha"}
+    known = {"num_classes": "--classes", "split_alpha": "--split-alpha", "stop": "--max"}
     context = _context()
     parameters = context.command.get_params(context) if context else []  # with those that procedures declare
     options = [one for one in parameters if one.param_type_name == "option"]

@@ -197,7 +197,7 @@ def _workers(text: str, chosen: Sequence[Job]) -> int:
 def _print_list(chosen: Sequence[Job], as_json: bool) -> None:
     if as_json:
         keys = ("name", "command", "words", "needs", "minutes")
-        print_json([{key: getattr(job, key) for key in keys} for job in chosen])
+        print_json({"jobs": [{key: getattr(job, key) for key in keys} for job in chosen]})
         return
     for job in chosen:
         say(f"ringfence {shlex.join(job.words)}")

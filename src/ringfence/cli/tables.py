@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
     from ringfence.store import RunFolder
 
 
+LEAST_WORDS = 12
+"""Columns that words have at least, where numbers leave no room for more."""
+
+
+@final
+class _Whole(Table):
+    """A table wider than a window that has no room for its columns: rich would cut them, or leave them out."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        beside = self.padding[1] + self.padding[3] + 1  # of every column; one is between two
+        least = sum((column.min_width or 0) + beside for column in self.columns) - 1
+        return super().__rich_console__(console, options.update(max_width=max(least, options.max_width)))
+
+
 def table(
     headings: Iterable[str],
     rows: Iterable[Sequence[str | Text]],
@@ -28,15 +44,19 @@ def table(
     caption: str | None = None,
     **look: Any,
 ) -> Table:
-    """Cells under headings: columns of words to the left, broken where they are long; numbers to the right, whole."""
+    """Cells under headings: columns of words to the left, broken where they are long; numbers to the right, whole, also
+    where the window is too narrow for them: it then breaks the lines."""
     shape = {"box": box.SIMPLE_HEAD, "pad_edge": False, "show_edge": False, "padding": (0, 1, 0, 0), **look}
-    made = Table(title=title, caption=caption, title_justify="left", caption_justify="left", **shape)
-    for heading in headings:
+    made = _Whole(title=title, caption=caption, title_justify="left", caption_justify="left", **shape)
+    cells = [[one_line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    for place, heading in enumerate(headings):
         of_words = heading in words
         side: Literal["left", "right"] = "left" if of_words else "right"
-        made.add_column(one_line(heading), justify=side, overflow="fold", no_wrap=not of_words)
-    for row in rows:
-        made.add_row(*(one_line(cell) if isinstance(cell, str) else cell for cell in row))
+        whole = max(cell_len(str(cell)) for cell in (one_line(heading), *(row[place] for row in cells)))
+        least = min(whole, LEAST_WORDS) if of_words else whole
+        made.add_column(one_line(heading), justify=side, overflow="fold", no_wrap=not of_words, min_width=least)
+    for row in cells:
+        made.add_row(*row)
     return made
 
 
@@ -110,7 +130,7 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     title = "Certified accuracy (%) at radius" + alike + (f", {one_line(paths.pop())}" if lanes else "")
     unsound = not all(run.sound for run in runs)
     label = " *" if below else f"\n{UNSOUND}"
-    least = len(UNSOUND) if unsound and not below else 12
+    least = len(UNSOUND) if unsound and not below else LEAST_WORDS
     counts = sorted({run.count for run in runs})
     caption = f"* {UNSOUND}; " if unsound and below else ""
     caption += f"{' to '.join(map(str, counts[:1] + counts[1:][-1:]))} inputs; draws and ms per input"

@@ -102,7 +102,7 @@ def train_command(
         for one in files:
             say(str(one))
         if not is_quiet():
-            _tell_use(job, files, out.name)
+            _tell_use(job, files, out)
 
 
 def _trained(run: TrainingRun, parallel: int, loggers: Sequence[Logger], where: o.EngineOptions) -> list[Path]:
@@ -114,12 +114,13 @@ def _trained(run: TrainingRun, parallel: int, loggers: Sequence[Logger], where: 
         return run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
 
 
-def _tell_use(job: TrainingJob, files: Sequence[Path], name: str) -> None:
+def _tell_use(job: TrainingJob, files: Sequence[Path], out: Path) -> None:
     """The command that certifies what was trained: one radius takes minutes where the largest takes hours."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)
     noise = "" if job.noise == "gaussian" else f" --noise {job.noise}"
-    rest = f"{noise} --radius {job.sigma:g} --data {shlex.quote(job.data)} --out {shlex.quote(f'runs/{name}')}"
+    run = "runs/certified" if Path("runs", out.name).resolve() == out.resolve() else f"runs/{out.name}"
+    rest = f"{noise} --radius {job.sigma:g} --data {shlex.quote(job.data)} --out {shlex.quote(run)}"
     hint(f"use it: ringfence {use}{rest}")
 
 

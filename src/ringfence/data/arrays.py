@@ -33,9 +33,9 @@ def read_npz(path: Path, split: str) -> dict[str, Array]:
         rule, remedy = "must hold arrays that fit into the memory", "Write it again with np.savez, in parts if need be."
         raise DataError(path, rule, error or "too many bytes", remedy) from error
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
-        raise DataError(
-            path, "must be a readable .npz of plain arrays", error, "Write it again with np.savez."
-        ) from error
+        received = error if zipfile.is_zipfile(path) else "other bytes"  # which numpy takes for pickled ones
+        remedy = "Write it again with np.savez."
+        raise DataError(path, "must be a readable .npz of plain arrays", received, remedy) from error
 
 
 def _members(path: Path, file: Any, split: str) -> dict[str, Array]:

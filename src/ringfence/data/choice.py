@@ -69,7 +69,7 @@ class Data:
         """Refuse what no source could be asked for."""
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
             if value is not None and (type(value) is not int or not 1 <= value < LARGEST):
-                raise ArgumentError(name, "must be at least 1", value, "Leave it out to take everything.")
+                raise ArgumentError(name, "must be at least 1", value, "Leave it out.")
         if self.split not in SPLITS:
             raise ArgumentError(
                 "split", f"must be one of {', '.join(SPLITS)}", repr(self.split), "Choose one of those."

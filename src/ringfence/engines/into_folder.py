@@ -42,6 +42,8 @@ def start(certification: Certification, out: str | Path, execution: Execution | 
     if begun:  # a form of the noise that was left open stays as it was decided
         certification = certification.in_form(RunFolder.open(out).config.noise.lattice)
     loaded = certification.load(execution.device)
+    if not len(loaded.dataset):
+        raise DataError("data", "must have inputs", "none", "Look into the data, and at what was chosen of it.")
     if execution.batch is not None:
         check_memory(execution.batch, loaded.dataset.shape, pick_device(execution.device))
     if execution.check and not begun:  # a run that has records was checked

@@ -41,6 +41,8 @@ def tree_of(part: Any) -> Tree:
     remedy = "Give the nn.Module itself, an instance with its weights, or write e.g. soft(A, B) or {soft: [A, B]}."
     if isinstance(part, Mapping) and part and all(isinstance(one, Tensor) for one in part.values()):
         received, remedy = f"the weights of one (a dict of {len(part)} tensors)", "Load them: net.load_state_dict(...)."
+    elif isinstance(part, type):
+        received, remedy = f"a class, {part.__name__}", f"Make a network of it: {part.__name__}(...), with its weights."
     elif callable(part):
         received = f"a function, {getattr(part, '__name__', type(part).__name__)}"
         remedy = "Put it into the forward of an nn.Module, whose weights then belong to what is certified."

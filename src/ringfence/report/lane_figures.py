@@ -55,8 +55,8 @@ def _curve(lane: Lane, lanes: Sequence[Lane]) -> list[Row]:
         low, high = interval(round(share * count), count)
         band = {"low": round(low, 6), "high": round(high, 6), "tried": lane.known_radius}
         rows.append({"run": lane.name, "radius": radius, "accuracy": share, **band})
-        if not share and not lane.known_radius:
-            break  # beyond its first zero a curve has nothing to say
+        if radius and not share and not lane.known_radius:
+            break  # beyond its first zero a curve has nothing to say; one point is no curve
     return rows + _ceiling(lane, lanes)
 
 

@@ -67,7 +67,7 @@ def reading_errors(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace path by content in one step that survives a crash of the process or the machine."""
     with writing_errors(path):
-        _refuse_device(path)
+        _refuse_no_file(path)
         with _beside(path, content) as temporary:
             os.replace(temporary, path)
         _sync_folder(path.parent)
@@ -84,8 +84,11 @@ def write_output(path: Path, content: bytes) -> None:
     write_atomically(path, content)
 
 
-def _refuse_device(path: Path) -> None:
-    """A device would be replaced by a file too: /dev/null, where root runs this, for the whole machine."""
+def _refuse_no_file(path: Path) -> None:
+    """A folder, and a device, which would be replaced by a file too: /dev/null, where root runs this, for the whole
+    machine."""
+    if path.is_dir():
+        raise StoreError(path, "must be the name of a file", "a folder", "Name a file, not a folder.")
     folder = path.parent.resolve()
     known = path.lstat().st_mode if os.path.lexists(path) else 0
     if folder == Path("/dev") or folder.is_relative_to("/proc") or stat.S_ISCHR(known) or stat.S_ISBLK(known):

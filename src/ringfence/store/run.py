@@ -110,6 +110,8 @@ class RunFolder(Folder):
             there = "a file" if os.path.exists(path) else "nothing there"
             found = "a folder without config.json" if os.path.isdir(path) else there
             remedy = "Give the folder that a certification wrote."
+            if os.path.isdir(path) and (within := sorted(path.glob(f"*/{CONFIG}"))):
+                remedy = f"Give a folder that a certification wrote, such as {within[0].parent}."
             if os.path.isfile(path):
                 remedy = f"{remedy[:-1]}; of a published log, ringfence import makes one."
             raise StoreError(path, "must be a run folder", found, remedy)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, final
 
-from ringfence.errors import ArgumentError, Collected
+from ringfence.errors import ArgumentError, Collected, did_you_mean
 from ringfence.settings import Setting, plain_settings, settings_of
 from ringfence.training.job import Schedule, TrainingJob, member_names
 from ringfence.training.objectives import OBJECTIVES, bases_of, build_objective, default_objective
@@ -56,7 +56,8 @@ RECIPES: dict[str, Recipe] = dict(_read())
 def find_recipe(name: str) -> Recipe:
     """The recipe of this name."""
     if name not in RECIPES:
-        raise ArgumentError("recipe", "must be a known recipe", repr(name), f"Known: {', '.join(RECIPES)}.")
+        remedy = did_you_mean(name, RECIPES, f"Known: {', '.join(RECIPES)}.", most=3)
+        raise ArgumentError("recipe", "must be a known recipe", repr(name), remedy)
     return RECIPES[name]
 
 
@@ -103,8 +104,11 @@ def described_job(given: Mapping[str, Any], settings: Mapping[str, Any]) -> Trai
     if recipe := given.get("recipe"):
         known = find_recipe(recipe)
         if known.needs_init and "init" not in given:
+            before = {name: known.options[name] for name in ("arch", "sigma")} | {"objective": known.options["base"]}
+            alike = (name for name, one in RECIPES.items() if before.items() <= one.options.items())
+            by = next((f"`recipe` {name}" for name in alike), f"`objective` {before['objective']}")
             rule = f"{recipe} fine-tunes trained members"
-            raise ArgumentError("init", rule, "none", "Train them first, by the recipe of its base.")
+            raise ArgumentError("init", rule, "none", f"Train them first, by {by}, and name their folder.")
         own = dict(known.options)
         if "," in given.get("arch", ""):
             own.pop("members")
