@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -10,7 +12,7 @@ from toys import BucketLanes, Buckets
 import ringfence as rf
 from ringfence.errors import ArgumentError, ClassifierError, DataError
 from ringfence.mechanisms import one_sided
-from ringfence.sampling import ForwardPlan
+from ringfence.sampling import ForwardPlan, fastest_plan, probe
 
 X = torch.tensor([[0.25, 0.0], [1.6, 0.0], [0.5, 0.0]])
 
@@ -96,12 +98,44 @@ def test_predict_claims_a_class_and_no_radius(smoothed: rf.Smoothed) -> None:
     assert [one.draws for one in many] == [200, 200, 200]
 
 
-def test_the_forward_shape_is_measured_once(smoothed: rf.Smoothed) -> None:
-    smoothed.certify(X[:1], n=100)
-    plan = smoothed._execution.plan
-    assert plan is not None
-    smoothed.predict(X[:1], n=100)
-    assert smoothed._execution.plan is plan
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[ForwardPlan]:
+    """Every plan that is looked for, as the run has it."""
+    found: list[ForwardPlan] = []
+
+    def remembered(*given: Any, **named: Any) -> ForwardPlan:
+        found.append(fastest_plan(*given, **named))
+        return found[-1]
+
+    monkeypatch.setattr("ringfence.work.fastest_plan", remembered)
+    return found
+
+
+def test_a_forward_shape_that_takes_time_to_find_is_found_once(
+    plans: list[ForwardPlan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "SHORT_RUN", 100)
+    smoothed = rf.Smoothed(Buckets(), sigma=0.5, execution=rf.Execution(device="cpu"))
+    smoothed.certify(X, n=100)
+    smoothed.predict(X, n=300)
+    assert len(plans) == 1
+
+
+def test_each_call_has_the_rows_that_suit_it(plans: list[ForwardPlan]) -> None:
+    """A first call for one input is not what a table of them should run in, nor the other way round."""
+    smoothed = rf.Smoothed(Buckets(), sigma=0.5, execution=rf.Execution(device="cpu"))
+    for batch, n in ((X[:1], 100), (X, 40_000), (X[:1], 100)):
+        smoothed.certify(batch, n=n)
+    assert [plan.batch for plan in plans] == [
+        probe.FEATURES_USUAL,
+        probe.LARGE_FEATURES_BATCH,
+        probe.FEATURES_USUAL,
+    ]
+
+
+def test_a_plan_that_was_given_is_kept(plans: list[ForwardPlan]) -> None:
+    rf.Smoothed(Buckets(), 0.5, execution=rf.Execution("cpu", plan=ForwardPlan(50))).certify(X, n=100)
+    assert not plans
 
 
 def test_bad_arguments(smoothed: rf.Smoothed) -> None:

@@ -239,6 +239,7 @@ class Smoothed:
         self.noise = noise_with(noise, sigma)
         self.num_classes = num_classes
         self._execution = execution or Execution()
+        self._measured = self._execution.plan
 
     def certify(
         self,
@@ -267,6 +268,9 @@ class Smoothed:
             raise DataError("batch", "must be a batch (N, *shape)", received, remedy)
         if not len(batch):
             raise DataError("batch", "needs at least one input", "an empty one", "Pass a tensor or a list of tensors.")
+        how = self._execution.expecting(len(batch), procedure)
+        if how.measures:
+            how = replace(how, plan=self._measured, on_plan=self._keep_plan)
         records = list(
             certify(
                 self.model,
@@ -277,11 +281,11 @@ class Smoothed:
                 num_classes=self.num_classes,
                 lanes=("main",),  # one record per input: more lanes than one are refused
                 seed=seed,
-                execution=replace(self._execution, on_plan=self._keep_plan),
+                execution=how,
             )
         )
         return sorted(records, key=lambda record: record.input_id)
 
     def _keep_plan(self, plan: ForwardPlan) -> None:
         """Measure the forward shape once per object, not once per call."""
-        self._execution = replace(self._execution, plan=plan)
+        self._measured = plan

@@ -25,7 +25,7 @@ from ringfence.models.grammar import Tree
 from ringfence.noise import Noise
 from ringfence.procedures import Procedure
 from ringfence.record import Record
-from ringfence.sampling import Answered, ForwardPlan, Precision, check_memory, fastest_plan
+from ringfence.sampling import Answered, ForwardPlan, Precision, check_memory, fastest_plan, measures, pick_device
 
 
 def ignore(told: object) -> None:
@@ -74,6 +74,11 @@ class Execution:
         """With the draws of so many inputs, unless they were said: all of n, or nothing is known where tests stop."""
         each = 0 if procedure.target is not None else procedure.most_draws
         return replace(self, draws=self.draws or inputs * each)
+
+    @property
+    def measures(self) -> bool:
+        """Whether finding the plan takes time, so that one found before is better kept; else it suits each run."""
+        return bool(self.compile) or measures(pick_device(self.device), self.draws)
 
     def planned(
         self,

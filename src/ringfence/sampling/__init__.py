@@ -9,7 +9,7 @@ from ringfence.sampling.draws import CHUNK, check_seed, chunk_key
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
 from ringfence.sampling.preparing import on_device
-from ringfence.sampling.probe import fastest_plan, forward_rate
+from ringfence.sampling.probe import fastest_plan, forward_rate, measures
 from ringfence.sampling.readout import Readout, Selection, Votes, readouts
 from ringfence.sampling.remembered import Facts
 from ringfence.sampling.sampler import Sampler
@@ -35,6 +35,7 @@ __all__ = [
     "fastest_plan",
     "forward_rate",
     "in_front",
+    "measures",
     "on_device",
     "one_thread",
     "pick_device",

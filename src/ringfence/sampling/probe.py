@@ -103,7 +103,7 @@ def fastest_plan(
     if compile:
         plan = replace(plain, compile=True, fold=True)
         return _compiled(plan, classifier, shape, num_classes, device, parts, batch, autotune, draws)
-    if cpu and draws <= SHORT_RUN:
+    if not measures(device, draws):
         usual = replace(plain, batch=batch or parts * usual_rows(shape, draws), parts=parts)
         if draws >= WORTH_FOLDING:
             usual = replace(usual, fold=has_norms(classifier))
@@ -124,6 +124,11 @@ def fastest_plan(
         return search.best
     together = replace(search.best, batch=parts * search.best.batch, parts=parts)
     return _fitting(classifier, together, shape, num_classes, device)[0]
+
+
+def measures(device: torch.device, draws: int) -> bool:
+    """Whether plans are measured here for so many draws, where nothing is compiled."""
+    return device.type != "cpu" or draws > SHORT_RUN
 
 
 @dataclass
