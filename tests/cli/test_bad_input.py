@@ -99,7 +99,6 @@ SETTINGS: list[tuple[list[object], tuple[str, ...]]] = [
     (["--batch", 0], ("--batch", "number of rows", "got 0", "auto")),
     (["--batch", "many"], ("--batch", "number of rows", "'many'", "auto")),
     (["--device", "toaster"], ("error: --device:", "auto, cpu, cuda", "toaster", "Use auto")),
-    (["--fast", "--device", "cpu"], ("error: --fast:", "needs a CUDA device", "device cpu", "Leave it out")),
     (["--precision", "fp8"], ("error: --precision:", "must be one of", "fp8", "Use fp32")),
     (["--skip", 0], ("--skip", "at least 1", "got 0", "Leave it out")),
     (["--limit", 0], ("--limit", "at least 1", "got 0", "Leave it out")),
@@ -133,6 +132,15 @@ def test_settings(call: Call, tmp_path: Path, options: list[object], parts: tupl
     message = refused(call, "certify", *usual(*options), *options, "--out", tmp_path / "run")
     for part in parts:
         assert part in message, f"{part!r} is not in {message!r}"
+    assert not (tmp_path / "run").exists()
+
+
+def test_fast_is_refused_where_half_precision_is_slow(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx2": True, "bf16": False})
+    message = refused(call, "certify", *OK, "--fast", "--device", "cpu", "--out", tmp_path / "run")
+    assert "error: --fast: needs a GPU, or a CPU with instructions for bf16; got device cpu without them." in message
     assert not (tmp_path / "run").exists()
 
 

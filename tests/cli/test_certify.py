@@ -135,6 +135,16 @@ def test_own_model_weights_data_and_precision(call: Call, tmp_path: Path, models
     assert certified(call, tmp_path / "swapped", *words)["certified_accuracy"]["0.0"] == 0.0
 
 
+def test_fast_on_a_processor_is_half_precision(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True})
+    certified(call, tmp_path / "run", *SMALL, "--n", 400, "--fast", "--device", "cpu")
+    run = rf.RunFolder.open(tmp_path / "run")
+    assert run.config.precision == "bf16"
+    assert not run.forward_plans()[0]["compile"], "compiled only where a long run was measured to gain by it"
+    certified(call, tmp_path / "other", *SMALL, "--n", 400, "--fast", "--precision", "fp32", "--device", "cpu")
+    assert rf.RunFolder.open(tmp_path / "other").config.precision == "fp32", "what is said goes before"
+
+
 def test_mean_and_std_belong_to_the_model(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
     words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.2, "--n", 300, "--mean", 0.5, "--std", 0.25]
     certified(call, tmp_path / "run", *words)

@@ -85,9 +85,9 @@ class JobOptions(EnsembleOptions, o.RunningOptions, o.InputOptions, o.NoiseOptio
         std = wrong.ask(lambda: written_numbers(self.std, "--std"))
         tree = wrong.ask(lambda: chosen_tree(self, after))
         chosen = {"skip": self.skip, "limit": self.limit, "stop": self.stop_index, "split": self.split}
-        wrong.ask(self.check_fast)
         shared: dict[str, Any] = {"device": self.device, "batch": self.batch}
-        shared["compile"] = True if self.fast and self.compile is None else self.compile
+        compiled = wrong.ask(self.fast_compiles) or None
+        shared["compile"] = compiled if self.compile is None else self.compile
         shared["check"] = False if self.no_check else None
         return {
             "classifier": {"tree": tree, "mean": mean, "std": std, "classes": self.classes},
@@ -104,12 +104,17 @@ class JobOptions(EnsembleOptions, o.RunningOptions, o.InputOptions, o.NoiseOptio
         """Whether these options alone ask for work on this machine's first GPU, if it has one."""
         return self.save is None and self.engine in (None, "local") and self.device in FIRST
 
-    def check_fast(self) -> None:
-        """Refuse --fast where it would be slow: half precision on a processor is."""
-        from ringfence.sampling import pick_device
+    def fast_compiles(self) -> bool:
+        """Whether --fast compiles: on a GPU, while a CPU measures whether that pays; refused where bf16 is slow."""
+        from ringfence.sampling import multiplies_in_bf16, pick_device
 
-        if self.fast and (device := pick_device(self.device or "auto")).type != "cuda":
-            raise ArgumentError("fast", "needs a CUDA device", f"device {device}", "Leave it out.")
+        if not self.fast:
+            return False
+        device = pick_device(self.device or "auto")
+        if not multiplies_in_bf16(device):
+            rule = "needs a GPU, or a CPU with instructions for bf16"
+            raise ArgumentError("fast", rule, f"device {device} without them", "Leave it out.")
+        return device.type == "cuda"
 
 
 @grouped

@@ -122,7 +122,10 @@ Compile = Annotated[
         help="Use torch.compile (default: if the run is long enough to pay for it; on a CPU, if it is faster then).",
     ),
 ]
-Fast = Annotated[bool, typer.Option("--fast", help="On CUDA: bf16, compiled, fused where there is a kernel.")]
+Fast = Annotated[
+    bool,
+    typer.Option("--fast", help="bf16, if the device multiplies in it; on CUDA also compiled, fused if possible."),
+]
 Autotune = Annotated[
     bool | None,
     typer.Option("--autotune/--no-autotune", help="With --compile: also try kernels (default: if the run is long)."),

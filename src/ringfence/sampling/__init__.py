@@ -4,7 +4,7 @@ from ringfence.sampling.answers import Answered, Question
 from ringfence.sampling.as_given import check_rounding, remembered_answers
 from ringfence.sampling.classes import count_classes
 from ringfence.sampling.device_counts import Finished
-from ringfence.sampling.devices import in_front, one_thread, pick_device
+from ringfence.sampling.devices import in_front, multiplies_in_bf16, one_thread, pick_device
 from ringfence.sampling.draws import CHUNK, check_seed, chunk_key
 from ringfence.sampling.forward import Forward
 from ringfence.sampling.plan import ForwardPlan, Precision, check_memory
@@ -36,6 +36,7 @@ __all__ = [
     "forward_rate",
     "in_front",
     "measures",
+    "multiplies_in_bf16",
     "on_device",
     "one_thread",
     "pick_device",

@@ -24,6 +24,14 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
+def multiplies_in_bf16(device: torch.device) -> bool:
+    """Whether networks are faster there in bf16: on a CPU only where it has instructions for such products."""
+    if device.type != "cpu":
+        return device.type == "cuda"
+    known = getattr(torch.cpu, "get_capabilities", dict[str, bool])()  # not of every torch
+    return any(known.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let torch work in one thread of the processor: the host's share of work on a GPU is small, and threads that wait
