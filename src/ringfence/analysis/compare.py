@@ -32,7 +32,8 @@ class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
     config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision;
-    norm: of the radii; label: of the inputs, -1 where it is unknown.
+    norm: of the radii; label: of the inputs, -1 where it is unknown; earned: a run's own radii, 0 where the answer
+    is not the label and NaN where there is none.
     """
 
     name: str
@@ -43,14 +44,17 @@ class Radii:
     reading: Mapping[str, object] = field(default_factory=dict)
     norm: str = "l2"
     label: IntArray | None = None
+    earned: FloatArray | None = None
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
         """The run's own radii, or those by the mechanism from the same bounds."""
-        name, radius = run.path, run.columns.radius
+        rows = run.columns
+        about = (run.sound, run.config, run.reading, run.norm, rows.label)
         if mechanism is not None:
-            name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm, run.columns.label)
+            return cls(f"{run.path}: {mechanism.name}", run.ids, run.radius(mechanism), *about)
+        earned = np.where(rows.labelled, rows.radius * (rows.prediction == rows.label), np.nan)
+        return cls(run.path, run.ids, rows.radius, *about, earned)
 
 
 @final
@@ -63,7 +67,9 @@ class Comparison:
     test, the ranks of the gains added up, zeros ranked as Pratt does; p one-sided, small where name gains.
     gaining: x -> share of inputs that gain more than x percent. differing: lane, readout and precision where they
     do, and every setting in which the two smoothed classifiers do. All inputs count, right or wrong: the
-    comparison is between certificates, not between classifiers.
+    comparison is between certificates, not between classifiers. Those compare by acr, where wrong and withheld answers
+    are 0, and by the two-sided 95% interval of its gain over other inputs (the normal limit, paired); None where radii
+    are not the runs' own or fewer than two inputs have labels.
     """
 
     name: str
@@ -86,6 +92,10 @@ class Comparison:
     gaining: dict[float, float]
     sound: bool
     differing: tuple[str, ...] = ()
+    acr: float | None = None
+    acr_against: float | None = None
+    acr_gain_low: float | None = None
+    acr_gain_high: float | None = None
 
     def row(self) -> dict[str, Any]:
         """One flat row, for CSV and JSON."""
@@ -134,7 +144,22 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         gaining={float(x): float(np.mean(relative > x)) for x in gains},
         sound=ours.sound and theirs.sound,
         differing=_told_apart(ours, theirs),
+        **_average_radii(ours, theirs, left, right),
     )
+
+
+def _average_radii(ours: Radii, theirs: Radii, left: IntArray, right: IntArray) -> dict[str, float]:
+    """Both average certified radii on the common inputs that have labels, and the interval of their difference."""
+    if ours.earned is None or theirs.earned is None:
+        return {}
+    mine, other = ours.earned[left], theirs.earned[right]
+    judged = ~np.isnan(mine + other)
+    if judged.sum() < 2:
+        return {}
+    gain = (mine - other)[judged]
+    middle, error = gain.mean(), 1.96 * gain.std(ddof=1) / np.sqrt(len(gain))
+    ends = {"acr_gain_low": float(middle - error), "acr_gain_high": float(middle + error)}
+    return {"acr": float(mine[judged].mean()), "acr_against": float(other[judged].mean()), **ends}
 
 
 def check_data(ours: Radii, theirs: Radii) -> None:
