@@ -12,7 +12,8 @@ from scipy.stats import rankdata
 from simulated_runs import simulated_run, spread
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
+from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, summarise
+from ringfence.analysis.envelope import envelope
 from ringfence.analysis.metrics import RunMetrics, load_metrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism, best_of, mechanisms_named, neyman_pearson, one_sided, pixeldp, renyi

@@ -1,4 +1,4 @@
-"""Paired comparison of certificates, input by input, as Cullen et al. (2022) tabulate it; and the best per radius."""
+"""Paired comparison of certificates, input by input, as Cullen et al. (2022) tabulate it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.columns import csv_text
-from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
@@ -165,10 +164,10 @@ def _average_radii(ours: Radii, theirs: Radii, left: IntArray, right: IntArray) 
 def check_data(ours: Radii, theirs: Radii) -> None:
     """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
     one, other = (None if each.config is None else each.config.data.digest for each in (ours, theirs))
-    _refuse_other_data([(ours.name, one), (theirs.name, other)], "paired")
+    refuse_other_data([(ours.name, one), (theirs.name, other)], "paired")
 
 
-def _refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> None:
+def refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> None:
     """Refuse results, by name, whose data are known to be others than the first's."""
     known = [(name, digest) for name, digest in digests if digest is not None]
     for name, digest in known[1:]:
@@ -377,33 +376,6 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
     return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading, first.norm)
-
-
-@final
-@dataclass(frozen=True)
-class EnvelopePoint:
-    """The largest certified accuracy that any of several runs has at a radius, and which one has it.
-
-    The choice is made per radius and after the fact, as Yang et al. (2022) tabulate over sigmas: no single classifier
-    has this curve.
-    """
-
-    radius: float
-    certified_accuracy: float
-    run: str
-    sound: bool
-
-
-def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
-    """The best run of each radius, of those that can tell; all must be of one norm and of the same data."""
-    refuse_mixed({run.path: run.norm for run in runs})
-    _refuse_other_data([(run.path, run.data) for run in runs], "the best of a radius")
-    points = []
-    for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
-        able = [run for run in runs if radius in run.certified_accuracy]
-        best = max(able, key=lambda run: run.certified_accuracy[radius])
-        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], best.name, best.sound))
-    return points
 
 
 def as_csv(rows: Sequence[Comparison]) -> str:

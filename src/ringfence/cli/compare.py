@@ -121,7 +121,7 @@ def _envelope(
     paths: Sequence[Path], names: dict[str, str], radii: str | None, as_json: bool, shown: InNorm | None
 ) -> None:
     """The best certified accuracy per radius, and whose it is."""
-    from ringfence.analysis.compare import envelope
+    from ringfence.analysis.envelope import envelope
     from ringfence.analysis.metrics import load_together
 
     asked = written_numbers(radii, "--radii")
