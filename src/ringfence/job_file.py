@@ -141,7 +141,8 @@ def read_job(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_bytes(), EachOnce)  # JSON is YAML
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         told = (isinstance(error, OSError) and error.strerror) or " ".join(str(error).split())
-        raise StoreError(path, "must be a readable YAML or JSON file", told, "Check the file.") from error
+        remedy = "Name a run folder by `out`." if path.is_dir() else "Check the file."
+        raise StoreError(path, "must be a readable YAML or JSON file", told, remedy) from error
     refuse_too_many(path, content, StoreError)
     if not isinstance(content, Mapping):
         rule = "must describe a certification: classifier, data, noise, procedure"

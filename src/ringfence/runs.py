@@ -135,11 +135,12 @@ class Run:
         self,
         out: str | Path | None = None,
         beside: Mapping[str, Run | str | Path] | None = None,
-        kind: str = "curve",
+        kind: str | None = None,
         width: int = 640,
     ) -> Picture:
         """The figure of this run, which a notebook shows; also as a file (.png, .svg, .pdf) where one is named.
 
+        kind: which; without it the curve, or of known radii the outcomes.
         beside: other runs and logs in it, by the names they are given there.
         """
         from ringfence.report.lane_figures import figure

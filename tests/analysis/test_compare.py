@@ -12,8 +12,9 @@ from scipy.stats import rankdata
 from simulated_runs import simulated_run, spread
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, envelope, summarise
-from ringfence.analysis.metrics import RunMetrics
+from ringfence.analysis.compare import Radii, as_csv, best_of_runs, compare, summarise
+from ringfence.analysis.envelope import envelope
+from ringfence.analysis.metrics import RunMetrics, load_metrics
 from ringfence.errors import AlphaError, ArgumentError, StoreError
 from ringfence.mechanisms import Mechanism, best_of, mechanisms_named, neyman_pearson, one_sided, pixeldp, renyi
 from ringfence.procedures import EnsembleAfterSmoothing, Fixed, Multinomial, Predict, Sequential, Softmax, TwoSided
@@ -51,6 +52,25 @@ def test_every_figure_of_a_small_example_by_hand() -> None:
     assert found.gaining == {0.0: 0.5, 30.0: 0.25}  # from nothing to 0.3 exceeds every percentage
     assert found.median_radius == pytest.approx(0.4)
     assert found.median_radius_against == pytest.approx(0.2)
+
+
+def test_average_radii_count_right_answers_alone_and_have_an_interval_of_their_difference() -> None:
+    ours = replace(radii("a", [1, 2, 3, 4], [9.0, 9.0, 9.0, 9.0]), earned=np.array([0.2, 0.0, 0.6, np.nan]))
+    theirs = replace(radii("b", [1, 2, 3, 4], [1.0, 1.0, 1.0, 1.0]), earned=np.array([0.1, 0.3, 0.2, 0.5]))
+    found = compare(ours, theirs)
+    assert (found.acr, found.acr_against) == (pytest.approx(0.8 / 3), pytest.approx(0.2))  # of three that have labels
+    error = 1.96 * np.std([0.1, -0.3, 0.4], ddof=1) / np.sqrt(3)
+    assert (found.acr_gain_low, found.acr_gain_high) == (pytest.approx(0.2 / 3 - error), pytest.approx(0.2 / 3 + error))
+    one = np.array([0])
+    assert compare(*(replace(each, ids=one, radius=one + 1.0, earned=one * 0.0) for each in (ours, theirs))).acr is None
+
+
+def test_average_radii_are_those_of_metrics_and_of_no_mechanism(run: RunBounds) -> None:
+    own, other = Radii.of(run), Radii.of(run, renyi)
+    found = compare(own, own)
+    assert found.acr == found.acr_against == pytest.approx(load_metrics(run.path, None)[0].acr)
+    assert (found.acr_gain_low, found.acr_gain_high) == (0.0, 0.0)
+    assert compare(own, other).acr is None
 
 
 def test_a_mechanism_of_another_norm_has_no_radii_beside_those_of_a_run(run: RunBounds) -> None:

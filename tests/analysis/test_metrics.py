@@ -141,6 +141,12 @@ def test_senseless_radii_are_refused(radius: float) -> None:
         metrics([record(0, 1, 1, 0.5)], [radius])
 
 
+@pytest.mark.parametrize("radii", [0.5, "0.5", ["a"], [None]])
+def test_radii_that_are_no_numbers_are_told(radii: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"radii: must be a list of numbers; got .* Give e\.g\. \[0\.25, 0\.5\]"):
+        metrics([record(0, 1, 1, 0.5)], radii)
+
+
 def test_lanes_are_measured_apart() -> None:
     records = [record(0, 1, 1, 0.5, "a"), record(0, 1, -1, 0.0, "b"), record(1, 1, 1, 0.25, "a")]
     one, other = metrics_by_lane(records, [0.25])

@@ -285,6 +285,7 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
     [
         (["metrics", "nowhere"], ("nowhere", "run folder or a log", "nothing there", "Check the path")),
         (["certify", "no.yaml"], ("no.yaml", "YAML or JSON file", "got No such file or directory.", "Check the file")),
+        (["certify", "."], ("YAML or JSON file", "got Is a directory.", "Name a run folder by --out.")),
         (
             ["train", "--data", "default", "--objective", "dtr", "--out", "x"],
             ("--objective", "'dtr'", "Did you mean drt?"),

@@ -51,6 +51,19 @@ def test_two_mechanisms_in_every_run(runs: dict[str, Path]) -> None:
     assert second["name"].endswith("best_of:one_sided+renyi")
 
 
+def test_runs_have_the_names_they_are_given_and_average_radii(runs: dict[str, Path]) -> None:
+    words = (f"Ours={runs['two']}", f"Theirs={runs['fixed']}")
+    (one,) = json.loads(compare(*words, "--json").stdout)["comparisons"]
+    assert (one["name"], one["against"]) == ("Theirs", "Ours")
+    assert one["acr_gain_low"] < one["acr"] - one["acr_against"] < one["acr_gain_high"]
+    table = compare(*words).stdout
+    assert "ACR A - B, 95%" in table
+    assert f"{one['acr_gain_low']:.3f} to {one['acr_gain_high']:.3f}" in table
+    assert "ACR" not in compare(runs["two"]).stdout  # mechanisms of one run give the same answers
+    points = json.loads(compare(*words, "--envelope", "--json").stdout)["points"]
+    assert {point["run"] for point in points} <= {"Ours", "Theirs"}
+
+
 def test_runs_are_paired_on_common_inputs(runs: dict[str, Path]) -> None:
     result = compare(runs["two"], runs["few"])
     assert "15 (10)" in result.stdout

@@ -14,7 +14,7 @@ from rich.progress import BarColumn
 
 from ringfence import contradictions
 from ringfence.cli import progress
-from ringfence.cli.progress import show_training
+from ringfence.cli.progress import describe, show_training
 from ringfence.cli.sweep import Shown
 from ringfence.driver import Progress
 from ringfence.progress import followed
@@ -79,12 +79,17 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
     assert [line.split(" step")[0] for line in lines] == [
         f"member {member}: epoch {epoch}/9" for member in (0, 1) for epoch in (1, 9)
     ]
-    assert lines[2].endswith("step 4/4: loss 0.5, held out 75.00%, about 3 s left")
+    assert lines[2].endswith("step 4/4: held out 75.00%, loss 0.5, about 3 s left")
 
 
 def training_of(members: int, done: tuple[int, ...] = ()) -> Any:
     job = SimpleNamespace(objective=SimpleNamespace(grouping="in turn"), trainings=range(members))
     return SimpleNamespace(job=job, done=lambda training: training in done)
+
+
+def test_accuracy_is_told_before_the_terms_that_a_narrow_window_cuts() -> None:
+    told = describe(Status(1, 90, 49, 78, 2.0, 0.4297, {"cross_entropy": 1.77, "consistency": 0.2}))
+    assert told == "epoch 1/90 step 49/78: noisy accuracy 42.97%, cross_entropy 1.77, consistency 0.2"
 
 
 def test_the_time_left_is_that_of_all_members_trained_in_turn(lines: list[str]) -> None:

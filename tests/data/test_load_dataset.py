@@ -78,6 +78,12 @@ def test_values_outside_the_unit_interval_are_named(tmp_path: Path) -> None:
         assert load_dataset(spec)[0].x.min() == -1
 
 
+@pytest.mark.filterwarnings("error")
+def test_features_have_units_of_their_own(tmp_path: Path) -> None:
+    spec = save(tmp_path / "d.npz", x=np.linspace(-3, 3, 8).reshape(2, 4))
+    assert load_dataset(spec)[0].x.min() == -3
+
+
 def test_digest_sees_content(tmp_path: Path) -> None:
     x = np.zeros((2, 2, 2), np.uint8)
     digests = [load_dataset(save(tmp_path / "d.npz", x=x, y=np.array(y))).digest for y in ([0, 1], [0, 1], [1, 1])]

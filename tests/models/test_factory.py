@@ -64,7 +64,7 @@ def test_factory_weights(source: Path, tmp_path: Path) -> None:
         ("my_factories.py:wrong", r"return a torch.nn.Module; got a int"),
         ("my_factories.py:number", "no callable 'number'.*make"),
         ("my_factories.py:nothing", "no callable 'nothing'.*make"),
-        ("missing.py:make", "no such file"),
+        ("missing.py:make", "no such file in /"),
         ("no_such_package.models:make", "ModuleNotFoundError"),
         (":make", "imported"),
     ],

@@ -178,10 +178,11 @@ def test_training_logs_and_variance_studies_become_lines(tmp_path: Path) -> None
     assert specification(radius)["height"]
 
 
-def test_numbers_stand_below_their_ticks(fake_run: FakeRun, tmp_path: Path) -> None:
+def test_numbers_stand_below_their_ticks_and_apart(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
     made = specification(figure("curve", gather([tmp_path / "a"]).lanes))
     assert made["config"]["axis"]["labelFlush"] is False
+    assert made["config"]["axis"]["labelSeparation"] > 0  # on a phone those of p_A were one word, 0.350.400.45
 
 
 def test_thresholds_that_are_all_alike_have_an_axis_that_can_be_read() -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import ringfence
 from ringfence.cli import app
 from ringfence.cli.report import KINDS
+from ringfence.procedures import Sequential
 from ringfence.report import lane_figures
 from ringfence.store import RunFolder
 
@@ -48,6 +49,16 @@ def test_plot_writes_a_figure_and_its_numbers(fake_run: FakeRun, tmp_path: Path)
     assert code == 0
     assert json.loads(said)["rows"][-1]["share"] == 1
     assert (tmp_path / "e.svg").exists()
+
+
+@pytest.mark.parametrize(("procedure", "kind"), [(None, "curve"), (Sequential(radius=0.3, n=2000), "outcomes")])
+def test_plot_draws_what_there_is_where_no_kind_is_named(
+    fake_run: FakeRun, tmp_path: Path, procedure: Sequential | None, kind: str
+) -> None:
+    fake_run(tmp_path / "a", 20, procedure)
+    code, said = call("plot", tmp_path / "a", "--out", tmp_path / "e.svg", "--json")
+    assert code == 0
+    assert json.loads(said)["kind"] == kind
 
 
 def test_the_help_names_every_kind_of_figure() -> None:

@@ -81,3 +81,7 @@ def test_a_refusal_that_was_saved_is_told_from_a_certificate(asker: Any, tmp_pat
     refused = asker.post("/v1/certify", **in_json("input", [0.0, 1.0])).json()
     (wrong,) = certificate_wrong(refused, None, None)
     assert "a server answered to a request that it refused: 'must have the shape (3)'" in wrong
+    assert refused["error"]["remedy"] == "Send the 3 features in one list."
+    assert certificate_wrong({"classifier": {}}, None, None) == [
+        "certificate: this is another file; of a run name its folder"
+    ]

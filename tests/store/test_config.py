@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from ringfence.store import RunConfig
-from ringfence.store.config import flatten
+from ringfence.store.config import changed_settings, flatten
 
 
 def test_a_config_equals_itself_after_being_written(config: RunConfig) -> None:
@@ -59,6 +59,15 @@ def test_differences_have_dotted_keys_and_both_values(config: RunConfig) -> None
         ("procedure.alpha", 0.001, "(absent)"),
     ]
     assert config.differences(changed(config, migrated={"from": 1})) == []
+
+
+def test_of_another_procedure_what_both_have_is_told(config: RunConfig) -> None:
+    other = changed(config, procedure={"name": "fixed", "radius": 0.25, "n": 100})
+    told = changed_settings(other, config)
+    assert told == [
+        "procedure.name: 'fixed' now, 'sequential' in the run",
+        "procedure.radius: 0.25 now, 0.5 in the run",
+    ]
 
 
 def test_settings_become_plain_values(config: RunConfig) -> None:

@@ -1,4 +1,4 @@
-"""Paired comparison of certificates, input by input, as Cullen et al. (2022) tabulate it; and the best per radius."""
+"""Paired comparison of certificates, input by input, as Cullen et al. (2022) tabulate it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
 from ringfence.analysis.columns import csv_text
-from ringfence.analysis.metrics import RunMetrics
 from ringfence.digests import apart
 from ringfence.errors import AlphaError, ArgumentError
 from ringfence.mechanisms import Mechanism, default_mechanism, mechanism, mechanisms_named, one_sided, one_sided_for
@@ -32,7 +31,8 @@ class Radii:
     """Radii (inputs,) of one contestant on the inputs with these ids.
 
     config: of the run, None where there is none; reading: which lane of it, by which readout, in which precision;
-    norm: of the radii; label: of the inputs, -1 where it is unknown.
+    norm: of the radii; label: of the inputs, -1 where it is unknown; earned: a run's own radii, 0 where the answer
+    is not the label and NaN where there is none.
     """
 
     name: str
@@ -43,14 +43,17 @@ class Radii:
     reading: Mapping[str, object] = field(default_factory=dict)
     norm: str = "l2"
     label: IntArray | None = None
+    earned: FloatArray | None = None
 
     @classmethod
     def of(cls, run: RunBounds, mechanism: Mechanism | None = None) -> Radii:
         """The run's own radii, or those by the mechanism from the same bounds."""
-        name, radius = run.path, run.columns.radius
+        rows = run.columns
+        about = (run.sound, run.config, run.reading, run.norm, rows.label)
         if mechanism is not None:
-            name, radius = f"{run.path}: {mechanism.name}", run.radius(mechanism)
-        return cls(name, run.ids, radius, run.sound, run.config, run.reading, run.norm, run.columns.label)
+            return cls(f"{run.path}: {mechanism.name}", run.ids, run.radius(mechanism), *about)
+        earned = np.where(rows.labelled, rows.radius * (rows.prediction == rows.label), np.nan)
+        return cls(run.path, run.ids, rows.radius, *about, earned)
 
 
 @final
@@ -63,7 +66,9 @@ class Comparison:
     test, the ranks of the gains added up, zeros ranked as Pratt does; p one-sided, small where name gains.
     gaining: x -> share of inputs that gain more than x percent. differing: lane, readout and precision where they
     do, and every setting in which the two smoothed classifiers do. All inputs count, right or wrong: the
-    comparison is between certificates, not between classifiers.
+    comparison is between certificates, not between classifiers. Those compare by acr, where wrong and withheld answers
+    are 0, and by the two-sided 95% interval of its gain over other inputs (the normal limit, paired); None where radii
+    are not the runs' own or fewer than two inputs have labels.
     """
 
     name: str
@@ -86,6 +91,10 @@ class Comparison:
     gaining: dict[float, float]
     sound: bool
     differing: tuple[str, ...] = ()
+    acr: float | None = None
+    acr_against: float | None = None
+    acr_gain_low: float | None = None
+    acr_gain_high: float | None = None
 
     def row(self) -> dict[str, Any]:
         """One flat row, for CSV and JSON."""
@@ -134,16 +143,31 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         gaining={float(x): float(np.mean(relative > x)) for x in gains},
         sound=ours.sound and theirs.sound,
         differing=_told_apart(ours, theirs),
+        **_average_radii(ours, theirs, left, right),
     )
+
+
+def _average_radii(ours: Radii, theirs: Radii, left: IntArray, right: IntArray) -> dict[str, float]:
+    """Both average certified radii on the common inputs that have labels, and the interval of their difference."""
+    if ours.earned is None or theirs.earned is None:
+        return {}
+    mine, other = ours.earned[left], theirs.earned[right]
+    judged = ~np.isnan(mine + other)
+    if judged.sum() < 2:
+        return {}
+    gain = (mine - other)[judged]
+    middle, error = gain.mean(), 1.96 * gain.std(ddof=1) / np.sqrt(len(gain))
+    ends = {"acr_gain_low": float(middle - error), "acr_gain_high": float(middle + error)}
+    return {"acr": float(mine[judged].mean()), "acr_against": float(other[judged].mean()), **ends}
 
 
 def check_data(ours: Radii, theirs: Radii) -> None:
     """Refuse pairs of inputs that are not the same ones; a run whose data has no digest is taken at its word."""
     one, other = (None if each.config is None else each.config.data.digest for each in (ours, theirs))
-    _refuse_other_data([(ours.name, one), (theirs.name, other)], "paired")
+    refuse_other_data([(ours.name, one), (theirs.name, other)], "paired")
 
 
-def _refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> None:
+def refuse_other_data(digests: Sequence[tuple[str, str | None]], done: str) -> None:
     """Refuse results, by name, whose data are known to be others than the first's."""
     known = [(name, digest) for name, digest in digests if digest is not None]
     for name, digest in known[1:]:
@@ -352,33 +376,6 @@ def best_of_runs(runs: Sequence[RunBounds], alpha: float) -> Radii:
     name = f"best of {len(runs)} runs (alpha {alpha:g})"
     sound = all(one.sound for one in contestants)
     return Radii(name, common, np.max(np.stack(radii), axis=0), sound, first.config, first.reading, first.norm)
-
-
-@final
-@dataclass(frozen=True)
-class EnvelopePoint:
-    """The largest certified accuracy that any of several runs has at a radius, and which one has it.
-
-    The choice is made per radius and after the fact, as Yang et al. (2022) tabulate over sigmas: no single classifier
-    has this curve.
-    """
-
-    radius: float
-    certified_accuracy: float
-    run: str
-    sound: bool
-
-
-def envelope(runs: Sequence[RunMetrics]) -> list[EnvelopePoint]:
-    """The best run of each radius, of those that can tell; all must be of one norm and of the same data."""
-    refuse_mixed({run.path: run.norm for run in runs})
-    _refuse_other_data([(run.path, run.data) for run in runs], "the best of a radius")
-    points = []
-    for radius in sorted({radius for run in runs for radius in run.certified_accuracy}):
-        able = [run for run in runs if radius in run.certified_accuracy]
-        best = max(able, key=lambda run: run.certified_accuracy[radius])
-        points.append(EnvelopePoint(radius, best.certified_accuracy[radius], best.name, best.sound))
-    return points
 
 
 def as_csv(rows: Sequence[Comparison]) -> str:

@@ -296,7 +296,10 @@ def _scale(rows: Columns, source: Source) -> float:
 
 def checked_radii(radii: Sequence[float], limit: float) -> list[float]:
     """The radii as floats, each once, in the order given."""
-    asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
+    try:
+        asked = list(dict.fromkeys(float(radius) + 0.0 for radius in radii))
+    except (TypeError, ValueError):
+        raise ArgumentError("radii", "must be a list of numbers", repr(radii), "Give e.g. [0.25, 0.5].") from None
     bad = [radius for radius in asked if not 0 <= radius < np.inf]
     if bad:
         raise ArgumentError("radii", "must be finite and not negative", bad, "Give radii such as 0,0.25,0.5.")

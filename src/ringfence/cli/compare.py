@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ringfence.cli import options as o
-from ringfence.cli.console import friendly, numbers, print_json, remark, results, say, written_numbers
+from ringfence.cli.console import friendly, named_paths, numbers, print_json, remark, results, say, written_numbers
 from ringfence.cli.derived import grouped
 from ringfence.cli.help import SEVERAL
 from ringfence.cli.tables import percent, sparkline, table
@@ -34,7 +34,8 @@ LONGEST = 30
 @grouped
 def compare_command(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or Cohen-style logs with --sigma.")
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, or Cohen-style logs with --sigma; each PATH or NAME=PATH."),
     ],
     mechanism: Annotated[
         tuple[str, str] | None,
@@ -67,10 +68,12 @@ def compare_command(
         unused: dict[str, Any] = {"mechanism": mechanism, "by": by, "best": best or None, "lane": lane, "csv": csv}
         unused["sigma"] = sigma
         _refuse_unused(envelope, unused if envelope else {"radii": radii}, None if best else alpha)
+        paths, names = named_paths(paths)
         if envelope:
-            _envelope(paths, radii, as_json, shown)
+            _envelope(paths, names, radii, as_json, shown)
             return
         runs = [RunBounds.load(path, lane, shown, sigma) for path in paths]
+        runs = [replace(run, path=names.get(run.path, run.path)) for run in runs]
         found = comparisons(runs, mechanism, by, best, alpha, above, numbers(gains, "--gains"))
         summaries = [summarise(run, above=above) for run in runs]
         if csv is not None:
@@ -114,13 +117,15 @@ def _refuse_unused(envelope: bool, unused: dict[str, Any], alpha: float | None) 
         raise ArgumentError("alpha", "goes with `best`", alpha, "Leave it out: runs have alphas of their own.")
 
 
-def _envelope(paths: Sequence[Path], radii: str | None, as_json: bool, shown: InNorm | None) -> None:
+def _envelope(
+    paths: Sequence[Path], names: dict[str, str], radii: str | None, as_json: bool, shown: InNorm | None
+) -> None:
     """The best certified accuracy per radius, and whose it is."""
-    from ringfence.analysis.compare import envelope
+    from ringfence.analysis.envelope import envelope
     from ringfence.analysis.metrics import load_together
 
     asked = written_numbers(radii, "--radii")
-    runs = load_together(paths, asked, shown=shown)
+    runs = [replace(one, path=names.get(one.path, one.path)) for one in load_together(paths, asked, shown=shown)]
     points, counts = envelope(runs), {one.count for one in runs}
     if len(counts) > 1:
         remark(f"the runs have {min(counts)} to {max(counts)} inputs: one may be best because its own are easier")
@@ -177,6 +182,7 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     rows: list[tuple[str, list[str]]] = [
         ("B", against),
         ("inputs (dropped)", [f"{one.inputs} ({one.dropped})" for one in found]),
+        *_average_rows(found),
         ("A larger", [percent(one.won, "%") for one in found]),
         ("B larger", [percent(one.lost, "%") for one in found]),
         ("median gain", [f"{one.median_gain:.4f}" for one in found]),
@@ -197,6 +203,25 @@ def comparison_table(found: Sequence[Comparison], above: float) -> Table:
     for column in made.columns[1:]:
         column.no_wrap = False  # names of runs may be long
     return made
+
+
+def _average_rows(found: Sequence[Comparison]) -> list[tuple[str, list[str]]]:
+    """Average certified radii, in which wrong answers count as 0; where there are any."""
+    if all(one.acr is None for one in found):
+        return []
+    return [
+        ("ACR A", [_average(one.acr) for one in found]),
+        ("ACR B", [_average(one.acr_against) for one in found]),
+        ("ACR A - B, 95%", [_between(one.acr_gain_low, one.acr_gain_high) for one in found]),
+    ]
+
+
+def _average(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
+
+
+def _between(low: float | None, high: float | None) -> str:
+    return "-" if low is None or high is None else f"{low:.3f} to {high:.3f}"
 
 
 def _differ(one: Comparison) -> str:

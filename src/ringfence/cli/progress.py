@@ -198,8 +198,8 @@ def show_training(run: TrainingRun, at_once: int = 1, named: str = "") -> Iterat
 
 
 def describe(status: Status) -> str:
-    """Epoch, loss terms and accuracies in one line."""
+    """Epoch, accuracies and loss terms in one line, whose end a narrow window cuts."""
     terms = ", ".join(f"{name} {value:.4g}" for name, value in status.terms.items())
-    right = "" if math.isnan(status.accuracy) else f", noisy accuracy {100 * status.accuracy:.2f}%"
-    held = "" if status.held_out is None else f", held out {100 * status.held_out:.2f}%"
-    return f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}: {terms}{right}{held}"
+    right = "" if math.isnan(status.accuracy) else f"noisy accuracy {100 * status.accuracy:.2f}%, "
+    held = "" if status.held_out is None else f"held out {100 * status.held_out:.2f}%, "
+    return f"epoch {status.epoch}/{status.epochs} step {status.step}/{status.steps}: {right}{held}{terms}"

@@ -85,7 +85,7 @@ def write_report(
 def plot_command(
     paths: Named,
     out: Annotated[Path, typer.Option(help="The picture to write, .png, .svg or .pdf.")],
-    kind: Annotated[str, typer.Option(help=KINDS)] = "curve",
+    kind: Annotated[str | None, typer.Option(help=f"{KINDS} By default the first that there is.")] = None,
     width: Annotated[int, typer.Option(help="Width of the plot in pixels.")] = 640,
     within: o.NormOptions = o.NormOptions(),
     as_json: o.Json = False,
@@ -99,10 +99,10 @@ def plot_command(
 
         places, called = named_paths(paths)
         material = load(places, without_runs=True, shown=within.shown, names=called)
-        found = figure(kind.replace("_", "-"), material.lanes, other_figures(material))
+        found = figure(kind and kind.replace("_", "-"), material.lanes, other_figures(material))
         save(found, out, width)
         if as_json:
-            answer = {"figure": str(out), "kind": kind, "title": found.title, "rows": found.rows}
+            answer = {"figure": str(out), "kind": found.kind, "title": found.title, "rows": found.rows}
             print_json(answer)
             return
         for said in (*material.remarks, f"written: {out}"):

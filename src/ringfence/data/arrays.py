@@ -143,7 +143,8 @@ def _check_values(name: str, x: Array) -> None:
         raise DataError(
             name, "inputs must be finite", f"NaN or infinity at index {int(np.argmax(broken))}", "Remove that input."
         )
-    warn_of_range(name, float(x.min()), float(x.max()))
+    if x.ndim > 2:  # features are in units of their own
+        warn_of_range(name, float(x.min()), float(x.max()))
 
 
 def _digest(x: Array, y: Array | None, index: Array | None, fixed_index: bool) -> str:

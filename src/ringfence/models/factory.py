@@ -81,7 +81,8 @@ def _find(spec: str, place: str, name: str) -> Callable[..., Any]:
 
 def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise ModelError(path, "must be an existing file", "no such file", "Check the path before the colon.")
+        received = "no such file" if path.is_absolute() else f"no such file in {Path.cwd()}"
+        raise ModelError(path, "must be an existing file", received, "Check the path before the colon.")
     return import_file(path, "_ringfence_factory")
 
 

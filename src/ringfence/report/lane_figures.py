@@ -232,12 +232,13 @@ def lane_figures(lanes: Sequence[Lane]) -> dict[str, Figure]:
     return found
 
 
-def figure(kind: str, lanes: Sequence[Lane], others: Mapping[str, Figure] | None = None) -> Figure:
-    """The named figure of these lanes or among the others, or an error that says why there is none."""
+def figure(kind: str | None, lanes: Sequence[Lane], others: Mapping[str, Figure] | None = None) -> Figure:
+    """The named figure of these lanes or among the others, without a name the first; or an error that says why not."""
     known = (*KINDS, *OTHERS)
-    if kind not in known:
+    if kind is not None and kind not in known:
         raise ArgumentError("kind", f"must be one of {', '.join(known)}", repr(kind), "Use curve.")
     there = lane_figures(lanes) | dict(others or {})
+    kind = kind or next(iter(there), "curve")
     if kind not in there:
         remedy = f"These runs have {', '.join(there)}." if there else "These runs have no figure."
         raise ArgumentError("kind", "the runs must hold this figure's data", kind, remedy)

@@ -14,8 +14,9 @@ from ringfence.report.figure import Figure, Row
 SUFFIXES = (".png", ".svg", ".pdf")
 _HEIGHT = 320
 _BAR = 48
-_EVERYWHERE = {"axis": {"labelFlush": False}}
-"""Numbers stand below their ticks: moved inwards, the first and the last would run into their neighbours."""
+_EVERYWHERE = {"axis": {"labelFlush": False, "labelSeparation": 4}}
+"""Numbers stand below their ticks: moved inwards, the first and the last would run into their neighbours.
+Numbers that would touch are left out."""
 
 
 def specification(figure: Figure, width: int | str = "container") -> dict[str, Any]:

@@ -177,6 +177,8 @@ def certificate_wrong(content: dict[str, Any], image: Path | None, trusted: byte
             return [
                 f"certificate: is what a server answered to a request that it refused: {refused.get('rule')!r:.200}"
             ]
+        if "answer" not in content:
+            return ["certificate: this is another file; of a run name its folder"]
         first = error.errors()[0]
         return [f"certificate: {'.'.join(map(str, first['loc']))}: {first['msg']}"]
     x = None if image is None else read_input_file(image, tuple(certificate.shape))

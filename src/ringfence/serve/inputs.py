@@ -213,7 +213,7 @@ def _reshaping(found: tuple[int, ...], wanted: tuple[int, ...]) -> str:
         return "Add the first axis: x[None]."
     if wanted[0] != -1 and found[-1:] + found[:-1] == wanted:
         return "Put channels first: x.transpose(2, 0, 1)."
-    return "Resize it, channels first."
+    return "Resize it, channels first." if len(wanted) > 1 else f"Send the {wanted[0]} features in one list."
 
 
 def _in_range(array: np.ndarray[Any, Any], pixels: bool, sigma: float | None) -> Tensor:

@@ -290,8 +290,11 @@ class RunConfig(_Part):
 
 def changed_settings(now: RunConfig, there: RunConfig) -> list[str]:
     """Every setting that differs, in words; digests say which of their parts."""
-    told = []
-    for key, ours, theirs in now.differences(there):
+    told, found = [], now.differences(there)
+    names = {key for key, _, _ in found if key.endswith(".name")}
+    for key, ours, theirs in found:
+        if ABSENT in (ours, theirs) and f"{key.partition('.')[0]}.name" in names:
+            continue  # what one of two procedures has and the other has not
         what = _DIGESTS.get(key)
         if what is None or not (isinstance(ours, str) and isinstance(theirs, str)):
             told.append(f"{key}: {ours!r} now, {theirs!r} in the run")

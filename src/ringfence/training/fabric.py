@@ -28,7 +28,7 @@ def make_fabric(device: str, devices: int, precision: str) -> Any:
             from lightning.fabric import Fabric  # type: ignore[import-not-found,no-redef,unused-ignore]
         except ImportError:
             remedy = "Install it: pip install 'ringfence[train]'."
-            raise ArgumentError("train", "needs Lightning Fabric", "neither package", remedy) from None
+            raise ArgumentError("train", "needs Lightning Fabric", "it is not installed", remedy) from None
     if devices < 1:
         raise ArgumentError("devices", "must be at least 1", devices, "Use 1.")
     place = pick_device(device)
