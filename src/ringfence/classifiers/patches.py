@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, probabilities
 from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.operators import Crops, check_clips, clips
-
-__all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "combined", "reduced"]
+from ringfence.operators import Crops as Crops
+from ringfence.operators import check_clips, clips
 
 Reduction = Literal["mean", "max"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)

@@ -7,8 +7,6 @@ from types import ModuleType
 
 from ringfence.errors import ArgumentError
 
-__all__ = ["need"]
-
 
 def need(module: str) -> ModuleType:
     """Import a module of the ``report`` extra, or say how to install it."""

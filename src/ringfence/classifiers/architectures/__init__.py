@@ -4,27 +4,15 @@ from __future__ import annotations
 
 from torch import nn
 
-from ringfence.classifiers.architectures.denoisers import DnCNN
-from ringfence.classifiers.architectures.efficientnet import PIXELS, EfficientNetLite0
-from ringfence.classifiers.architectures.imagenet_resnet import SIZES, ImageNetResNet
-from ringfence.classifiers.architectures.lenet import LeNet, wide_lenet
-from ringfence.classifiers.architectures.resnet import ResNet, resnet
-
-__all__ = [
-    "ARCHITECTURES",
-    "DENOISERS",
-    "NETWORKS",
-    "NORMALIZATION",
-    "DnCNN",
-    "EfficientNetLite0",
-    "ImageNetResNet",
-    "LeNet",
-    "ResNet",
-    "build_architecture",
-    "build_denoiser",
-    "resnet",
-    "wide_lenet",
-]
+from ringfence.classifiers.architectures.denoisers import DnCNN as DnCNN
+from ringfence.classifiers.architectures.efficientnet import PIXELS
+from ringfence.classifiers.architectures.efficientnet import EfficientNetLite0 as EfficientNetLite0
+from ringfence.classifiers.architectures.imagenet_resnet import SIZES
+from ringfence.classifiers.architectures.imagenet_resnet import ImageNetResNet as ImageNetResNet
+from ringfence.classifiers.architectures.lenet import LeNet as LeNet
+from ringfence.classifiers.architectures.lenet import wide_lenet as wide_lenet
+from ringfence.classifiers.architectures.resnet import ResNet as ResNet
+from ringfence.classifiers.architectures.resnet import resnet as resnet
 
 # Depths 50 and 152 would be of the form 6n + 2 too, but those names mean ImageNet's networks.
 _DEPTHS = (8, 14, 20, 32, 44, 56, 110)
