@@ -6,7 +6,6 @@ from ringfence.training.data import TrainingNoise as TrainingNoise
 from ringfence.training.job import Schedule as Schedule
 from ringfence.training.job import TrainingJob as TrainingJob
 from ringfence.training.loop import train as train
-from ringfence.training.objectives import register_objective as register_objective
 from ringfence.training.run import TrainingRun as TrainingRun
 from ringfence.training.side_by_side import run_together as run_together
 from ringfence.training.side_by_side import run_training as run_training

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.settings import settings_of
@@ -27,17 +27,11 @@ from ringfence.training.objectives.gaussian import Macer as Macer
 from ringfence.training.objectives.gaussian import NoiseAugmentation as NoiseAugmentation
 from ringfence.training.objectives.gaussian import Stability as Stability
 
-OBJECTIVES: dict[str, type[Objective]] = {}
+_ALONE = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
+_TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
+
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS)}
 """Every registered objective; the first is the default."""
-
-Kind = TypeVar("Kind", bound=type[Objective])
-
-
-def register_objective(kind: Kind) -> Kind:
-    """Make an objective known by its name; as a decorator or a call."""
-    if OBJECTIVES.setdefault(kind.name, kind) is not kind:
-        raise ArgumentError("objective", "names are unique", repr(kind.name), "Choose another name.")
-    return kind
 
 
 def default_objective() -> Objective:
@@ -102,9 +96,3 @@ def _remedy(unknown: str, known: list[str]) -> str:
 
 def _value(known: Any, value: Any) -> Any:
     return known.parse(value) if isinstance(value, str) else value
-
-
-_ALONE = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
-_TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
-for _kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS):
-    register_objective(_kind)
