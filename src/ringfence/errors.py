@@ -7,7 +7,7 @@ labels come from elsewhere: wherever they are shown they are made printable here
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -113,6 +113,13 @@ class Collected:
         found = list({(one.argument, one.rule, str(one.received)): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
+
+
+def check_word(argument: str, value: object, known: Collection[str], remedy: str) -> None:
+    """Refuse a word that is none of the known ones."""
+    if value not in known:
+        rule = f"must be {' or '.join(known)}" if len(known) == 2 else f"must be one of {', '.join(known)}"
+        raise ArgumentError(argument, rule, repr(value), remedy)
 
 
 LOAD_PLUGIN = "load the plugin that has it: ringfence --plugin FILE COMMAND, or rf.load_plugins([FILE])."

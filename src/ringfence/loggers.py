@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, final
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 
 if TYPE_CHECKING:
     from ringfence.analysis.metrics import RunMetrics
@@ -197,8 +197,7 @@ def loggers_named(names: Iterable[str]) -> AbstractContextManager[list[Logger]]:
     """The loggers of a command, opened where it is entered; a wrong name is told at once."""
     names = list(names)
     for name in names:
-        if name not in LOGGERS:
-            raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
+        check_word("log", name, LOGGERS, "Choose one of those.")
     return _opened(names)
 
 

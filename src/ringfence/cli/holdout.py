@@ -14,7 +14,7 @@ from ringfence.cli.derived import grouped
 from ringfence.cli.help import SEVERAL
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import table
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 
 if TYPE_CHECKING:
     from torch import nn
@@ -154,10 +154,8 @@ def weights_command(
         with show_waiting("loading libraries"):
             from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
 
-        if on not in ("logits", "softmax"):
-            raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
-        if method not in ("gradient", "grid", "both"):
-            raise ArgumentError("--method", "must be gradient, grid or both", repr(method), "Use both.")
+        check_word("--on", on, ("logits", "softmax"), "logits is the default.")
+        check_word("--method", method, ("gradient", "grid", "both"), "Use both.")
         scores = choice.scores(draws)
         found: list[LearnedWeights] = [equal_weights(scores, on)]
         if method in ("gradient", "both"):
