@@ -19,7 +19,7 @@ import torch
 from ringfence.data import Input
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Report, Worker
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, package
 from ringfence.extending import PLUGINS, load_plugins
 from ringfence.record import Record
 from ringfence.settings import check_settings, setting
@@ -139,11 +139,7 @@ class Ray(Engine):
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise ArgumentError("engine", "needs Ray", "ray is not installed", "pip install 'ringfence[ray]'") from None
-    return ray
+    return package("ray", "engine", "Install it: pip install 'ringfence[ray]'.")
 
 
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:
