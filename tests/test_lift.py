@@ -132,7 +132,7 @@ def test_sub_videos(mode: str) -> None:
 
 @pytest.mark.parametrize(("mode", "crops", "form", "message"), [
     ("image", CROPS, "sound", "mode: must be one of input, resized, patch, per-patch-input"),
-    ("patch", CROPS, "published", "form: must be one of sound, paper"),
+    ("patch", CROPS, "published", "form: must be sound or paper"),
     ("resized", Crops(size=8, crop=6), "sound", "needs a resize or padding before the crops"),
     ("input", Crops(size=11), "sound", "must not be larger than the image"),
     ("patch", Crops(size=11), "sound", "must not be larger than the image"),

@@ -35,7 +35,7 @@ def test_other_names_are_no_attributes() -> None:
 
 def test_no_objective_has_the_name_of_something_else() -> None:
     """There were two Gaussians: a noise, and training under it."""
-    shared = set(objectives.__all__) & set(ringfence.__all__)
+    shared = set(vars(objectives)) & set(ringfence.__all__)
     assert all(getattr(objectives, name) is getattr(ringfence, name) for name in shared)
 
 

@@ -7,9 +7,10 @@ labels come from elsewhere: wherever they are shown they are made printable here
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -113,6 +114,23 @@ class Collected:
         found = list({(one.argument, one.rule, str(one.received)): one for one in self.problems}.values())
         if found:
             raise found[0] if len(found) == 1 else Problems(found)
+
+
+def check_word(argument: str, value: object, known: Collection[str], remedy: str) -> None:
+    """Refuse a word that is none of the known ones."""
+    if value not in known:
+        rule = f"must be {' or '.join(known)}" if len(known) == 2 else f"must be one of {', '.join(known)}"
+        raise ArgumentError(argument, rule, repr(value), remedy)
+
+
+def package(name: str, argument: str, remedy: str) -> Any:
+    """A module of a package that not everybody has installed; argument: what was asked for that needs it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        root = name.partition(".")[0]
+        received = "not installed" if str(error.name).partition(".")[0] == root else error
+        raise ArgumentError(argument, f"needs the package {root}", received, remedy) from error
 
 
 LOAD_PLUGIN = "load the plugin that has it: ringfence --plugin FILE COMMAND, or rf.load_plugins([FILE])."

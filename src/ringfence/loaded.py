@@ -130,9 +130,7 @@ class Loaded:
 
     def asked(self, device: str = "auto", data: bool = True) -> Asked:
         """Its network, to be asked what a run's said; data: also about inputs of the run, not grey ones alone."""
-        value, shape = self.certification, tuple(self.dataset.shape)
-        parts = (self.lift, value.noise, value.seed, shape, self.dataset if data else None, device)
-        return Asked(self.module, self.classes, *parts)
+        return Asked(self.work((), Execution(device)), tuple(self.dataset.shape), self.dataset if data else None)
 
     @property
     def origin(self) -> Origin | None:

@@ -10,11 +10,10 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, final
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word, package
 
 if TYPE_CHECKING:
     from ringfence.analysis.metrics import RunMetrics
@@ -123,7 +122,7 @@ class WandbLogger(Logger):
     """Weights & Biases: the run given, the one that is active, or a new one of these settings (``mode="offline"``)."""
 
     def __init__(self, run: Any = None, **settings: Any) -> None:
-        wandb = _package("wandb")
+        wandb = package("wandb", "logger", "pip install wandb.")
         try:
             self.run = run or wandb.run or wandb.init(**settings)
         except Exception as error:
@@ -145,7 +144,7 @@ class MlflowLogger(Logger):
     """MLflow: the run with this id, or the active one, which MLflow begins where there is none."""
 
     def __init__(self, run_id: str | None = None) -> None:
-        self.mlflow, self.run_id = _package("mlflow"), run_id
+        self.mlflow, self.run_id = package("mlflow", "logger", "pip install mlflow."), run_id
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Metrics of one step; a lane theta=0.50 is theta:0.50, as MLflow takes few characters in names."""
@@ -162,13 +161,6 @@ class MlflowLogger(Logger):
         """MLflow itself would say FINISHED, however the process ends."""
         if self.run_id is None and self.mlflow.active_run() is not None:
             self.mlflow.end_run("FAILED")
-
-
-def _package(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ArgumentError("logger", f"needs the package {name}", "not installed", f"pip install {name}.") from error
 
 
 def tell_metrics(loggers: Sequence[Logger], reached: Iterable[RunMetrics]) -> None:
@@ -197,8 +189,7 @@ def loggers_named(names: Iterable[str]) -> AbstractContextManager[list[Logger]]:
     """The loggers of a command, opened where it is entered; a wrong name is told at once."""
     names = list(names)
     for name in names:
-        if name not in LOGGERS:
-            raise ArgumentError("log", f"must be one of {', '.join(LOGGERS)}", repr(name), "Choose one of those.")
+        check_word("log", name, LOGGERS, "Choose one of those.")
     return _opened(names)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ringfence.analysis.columns import answers, export_csv
 from ringfence.analysis.metrics import RunMetrics, metrics_by_lane
-from ringfence.errors import ArgumentError
+from ringfence.errors import package
 from ringfence.gate import Demand, Verdict, gate
 from ringfence.record import Record
 from ringfence.rounding import written
@@ -105,12 +105,9 @@ class Run:
     def frame(self) -> pandas.DataFrame:
         """One row per input and lane: name, id, lane, label, prediction, correct, radius, p_a, draws, sound, and
         the norm of the radius."""
-        try:
-            import pandas
-        except ImportError as error:
-            remedy = "Install it: pip install pandas; or use .rows(), plain dictionaries."
-            raise ArgumentError("frame", "needs the package pandas", "not installed", remedy) from error
-        return pandas.DataFrame(self.rows())
+        remedy = "Install it: pip install pandas; or use .rows(), plain dictionaries."
+        found: pandas.DataFrame = package("pandas", "frame", remedy).DataFrame(self.rows())
+        return found
 
     def rows(self) -> list[dict[str, Any]]:
         """The same as dictionaries."""

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ringfence.data import Dataset, Input
 from ringfence.data.dataset import UNREADABLE
-from ringfence.lift import Lift
-from ringfence.noise import Noise
 from ringfence.sampling import Answered, Question, pick_device
 from ringfence.store import RunFolder
 from ringfence.store.folder import Answers
+
+if TYPE_CHECKING:
+    from ringfence.work import Work
 
 OF_EACH = 4
 """Inputs of the run, of fewer some again, and grey ones: each with noise of its own."""
@@ -36,23 +37,18 @@ def grey(shape: tuple[int, ...], lattice: int | None) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Asked:
-    """A network behind the noise that says it is a run's. dataset: its inputs; None where those are not here, or where
-    an input might kill the process that asks about it, and another one is there to be killed."""
+    """The network of a work, which says it is a run's. shape: of the run's inputs. dataset: those; None where they are
+    not here, or where one might kill the process that asks about it, and another one is there to be killed."""
 
-    module: nn.Module
-    classes: int
-    lift: Lift
-    noise: Noise
-    seed: int
+    work: Work
     shape: tuple[int, ...]
-    dataset: Dataset | None
-    device: str
+    dataset: Dataset | None = None
 
     def begin(self, run: RunFolder | None = None) -> Answered:
         """What it says, kept in the folder if there is one."""
         first = self._first_readable()
         question = self._question([*first, *[self._grey] * OF_EACH])
-        said = question.ask(self.module, pick_device(self.device))
+        said = question.ask(self.work.classifier, pick_device(self.work.execution.device))
         if run is not None:
             ids = [*(one.id for one in first), *[None] * OF_EACH]
             run.write_answers(Answers(inputs=ids, said=[list(lines) for lines in said]))
@@ -70,12 +66,13 @@ class Asked:
         places = [place for place, one in enumerate(known.inputs) if read[one] is not None]
         items = [read[one] or self._grey for one in known.inputs]  # others keep their noise
         answered = Answered(self._question(items).of(places), [tuple(known.said[place]) for place in places])
-        answered.check(self.module, pick_device(self.device))
+        answered.check(self.work.classifier, pick_device(self.work.execution.device))
         return answered
 
     def _question(self, items: Sequence[Input]) -> Question:
-        lifted = [self.lift.at(one.x, one.id) for one in items]
-        return Question.about([one.x for one in items], lifted, self.noise, self.seed, self.classes)
+        work, lifted = self.work, [self.work.lift.at(one.x, one.id) for one in items]
+        assert work.num_classes is not None  # whoever asks has counted them
+        return Question.about([one.x for one in items], lifted, work.noise, work.seed, work.num_classes)
 
     def _first_readable(self) -> list[Input]:
         """The first inputs that can be read, again and again until there are enough."""
@@ -84,7 +81,7 @@ class Asked:
 
     @property
     def _grey(self) -> Input:
-        return Input(-1, grey(self.shape, self.noise.law.lattice), None, "grey")
+        return Input(-1, grey(self.shape, self.work.noise.law.lattice), None, "grey")
 
     def _read(self, input_id: int | None) -> Input | None:
         """An input, the grey one without an id; None where it cannot be read, or has another shape than the others."""

@@ -23,5 +23,3 @@ else:
                 return item[0]
 
         Float = Int = _Plain
-
-__all__ = ["Float", "Int"]

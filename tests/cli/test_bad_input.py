@@ -299,7 +299,10 @@ def test_changed_settings_are_refused_by_name(call: Call, tmp_path: Path) -> Non
             ("drt has the settings", "Did you mean rho"),
         ),
         (["metrics", "nowhere", "--radii", "a"], ("--radii", "numbers", "'a'", "Write")),
-        (["metrics", "nowhere", "--format", "csv"], ("--format", "auto, run or cohen", "'csv'", "Use auto")),
+        (
+            ["metrics", "nowhere", "--format", "csv"],
+            ("--format", "must be one of auto, run, cohen", "'csv'", "Use auto"),
+        ),
         (["metrics", "nowhere", "--sigma", "-1"], ("error: --sigma:", "positive", "-1", "0.25")),
         (["verify", "nowhere"], ("nowhere", "run folder", "nothing there", "a certification wrote")),
         (["verify", __file__], ("must be JSON", "Give a certificate, or the folder of a run.")),

@@ -12,7 +12,7 @@ from ringfence.analysis import metrics
 from ringfence.procedures import Multinomial, Predict, Sequential
 from ringfence.report.answer import answer, headline_radius, interval
 from ringfence.report.page import file_name, report_page, sections
-from ringfence.report.reading import gather, load
+from ringfence.report.reading import load
 from ringfence.stats.norms import InNorm
 from ringfence.store import RunFolder
 
@@ -21,7 +21,7 @@ FakeRun = Callable[..., RunFolder]
 
 def test_a_curve_answers_at_sigma_fixed_before_the_outcome(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", 40, sigma=0.25)
-    found = answer(gather([run.path]).lanes)
+    found = answer(load([run.path]).lanes)
     share = metrics(run, [0.25]).certified_accuracy[0.25]
     assert found.number == f"{100 * share:.1f}%"
     assert found.label == "certified at l2 radius 0.25"
@@ -32,21 +32,21 @@ def test_a_curve_answers_at_sigma_fixed_before_the_outcome(fake_run: FakeRun, tm
 def test_the_interval_is_rounded_outwards(fake_run: FakeRun, tmp_path: Path, count: int) -> None:
     run = fake_run(tmp_path / "a", count, sigma=0.25)
     low, high = interval(round(count * metrics(run, [0.25]).certified_accuracy[0.25]), count)
-    (ends,) = re.findall(r"95% interval ([0-9.]+)% to ([0-9.]+)%", answer(gather([run.path]).lanes).sentence)
+    (ends,) = re.findall(r"95% interval ([0-9.]+)% to ([0-9.]+)%", answer(load([run.path]).lanes).sentence)
     assert 100 * low - 0.1 < float(ends[0]) <= 100 * low
     assert 100 * high <= float(ends[1]) < 100 * high + 0.1
 
 
 def test_a_known_radius_answers_at_that_radius(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", 40, Sequential(radius=0.3, n=2000))
-    found = answer(gather([run.path]).lanes)
+    found = answer(load([run.path]).lanes)
     assert found.number == f"{100 * metrics(run, [0.3]).certified_accuracy[0.3]:.1f}%"
     assert "l2 radius 0.3" in found.sentence
 
 
 def test_the_radius_of_the_answer_is_in_the_norm_shown(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", 40, sigma=0.5)
-    (lane,) = gather([run.path], shown=InNorm("linf", 64)).lanes
+    (lane,) = load([run.path], shown=InNorm("linf", 64)).lanes
     assert headline_radius(lane) == pytest.approx(0.5 / 8, abs=1e-3)
     assert "linf radius 0.0625" in answer([lane]).label
 
@@ -55,7 +55,7 @@ def test_what_is_not_proved_is_not_called_certified(fake_run: FakeRun, tmp_path:
     fake_run(tmp_path / "paper", procedure=Multinomial(n=500, form="paper"))
     fake_run(tmp_path / "predict", procedure=Predict())
     fake_run(tmp_path / "unlabelled", labelled=False)
-    told = {name: answer(gather([tmp_path / name]).lanes) for name in ("paper", "predict", "unlabelled")}
+    told = {name: answer(load([tmp_path / name]).lanes) for name in ("paper", "predict", "unlabelled")}
     assert "certified" not in str(told)
     assert "nothing of this is proven" in told["paper"].sentence
     assert "no radius is claimed" in told["predict"].sentence
@@ -65,7 +65,7 @@ def test_what_is_not_proved_is_not_called_certified(fake_run: FakeRun, tmp_path:
 def test_the_first_run_named_answers_for_the_page(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "worse", 30, sigma=0.12)
     fake_run(tmp_path / "better", 30, sigma=0.12, seed=4)
-    lanes = gather([tmp_path / "worse", tmp_path / "better"]).lanes
+    lanes = load([tmp_path / "worse", tmp_path / "better"]).lanes
     assert answer(lanes).number == answer(lanes[:1]).number
     assert "This is worse, the first of 2" in answer(lanes).sentence
 

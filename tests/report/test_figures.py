@@ -17,7 +17,7 @@ from ringfence.report.aces_drawing import frontier_specification
 from ringfence.report.figure import drawn
 from ringfence.report.lane_figures import figure, lane_figures, radius_grid
 from ringfence.report.other_figures import training_figures, variance_figures
-from ringfence.report.reading import gather, sort_out
+from ringfence.report.reading import load, sort_out
 from ringfence.report.rendering import save, specification
 from ringfence.stats import clopper_pearson_lower, clopper_pearson_upper
 from ringfence.store import RunFolder
@@ -27,7 +27,7 @@ FakeRun = Callable[..., RunFolder]
 
 def test_the_curve_is_the_certified_accuracy_with_its_bands(fake_run: FakeRun, tmp_path: Path) -> None:
     runs = [fake_run(tmp_path / "a", 30, seed=1), fake_run(tmp_path / "b", 50, seed=2, sigma=1.0)]
-    found = figure("curve", gather([run.path for run in runs]).lanes)
+    found = figure("curve", load([run.path for run in runs]).lanes)
     for run in runs:
         rows = [row for row in found.rows if row["run"] == run.path.name and "radius" in row]
         expected = metrics(run, [row["radius"] for row in rows]).certified_accuracy
@@ -43,13 +43,13 @@ def test_the_curve_is_the_certified_accuracy_with_its_bands(fake_run: FakeRun, t
 
 def test_a_run_without_a_right_answer_is_seen_as_a_line(fake_run: FakeRun, tmp_path: Path) -> None:
     runs = [fake_run(tmp_path / "a"), fake_run(tmp_path / "wrong", 1, seed=3)]
-    rows = [row for row in figure("curve", gather([run.path for run in runs]).lanes).rows if row["run"] == "wrong"]
+    rows = [row for row in figure("curve", load([run.path for run in runs]).lanes).rows if row["run"] == "wrong"]
     assert [row["accuracy"] for row in rows if "accuracy" in row] == [0.0, 0.0]
 
 
 def test_the_ceiling_is_what_all_draws_agreeing_would_prove(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
-    found = figure("curve", gather([tmp_path / "a"]).lanes)
+    found = figure("curve", load([tmp_path / "a"]).lanes)
     (rule,) = [row for row in found.rows if "ceiling" in row]
     assert rule["ceiling"] == pytest.approx(Fixed(n=500).best_case(Given(2, 0.5, neyman_pearson)), abs=1e-6)
     assert max(row["radius"] for row in found.rows if "radius" in row and row["accuracy"]) <= rule["ceiling"]
@@ -58,14 +58,14 @@ def test_the_ceiling_is_what_all_draws_agreeing_would_prove(fake_run: FakeRun, t
 def test_runs_with_known_radii_stand_beside_others(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "free")
     fake_run(tmp_path / "known", procedure=Sequential(radius=0.3, n=2000, larger=(0.6,)))
-    found = figure("curve", gather([tmp_path / "free", tmp_path / "known"]).lanes)
+    found = figure("curve", load([tmp_path / "free", tmp_path / "known"]).lanes)
     assert [row["radius"] for row in found.rows if row.get("tried")] == [0.0, 0.3, 0.6]
     assert len([row for row in found.rows if row.get("tried") is False]) > 10
 
 
 def test_known_radii_alone_are_outcomes_and_no_curve(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "known", procedure=Sequential(radius=0.3, n=2000, larger=(0.6,)))
-    lanes = gather([run.path]).lanes
+    lanes = load([run.path]).lanes
     assert "curve" not in lane_figures(lanes)
     shares = {row["outcome"]: row["share"] for row in figure("outcomes", lanes).rows}
     assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
@@ -78,7 +78,7 @@ def test_known_radii_alone_are_outcomes_and_no_curve(fake_run: FakeRun, tmp_path
 
 def test_the_distribution_of_p_a_ends_at_one(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
-    (lane,) = gather([tmp_path / "a"]).lanes
+    (lane,) = load([tmp_path / "a"]).lanes
     rows = figure("ecdf", [lane]).rows
     assert rows[0]["share"] == 0
     assert rows[-1]["share"] == 1
@@ -88,7 +88,7 @@ def test_the_distribution_of_p_a_ends_at_one(fake_run: FakeRun, tmp_path: Path) 
 
 def test_stages_are_the_summary_s_shares(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", procedure=Sequential(radius=0.3, n=2000))
-    rows = figure("stages", gather([run.path]).lanes).rows
+    rows = figure("stages", load([run.path]).lanes).rows
     shares = stage_summary(run.read()).shares
     assert [row["percent"] for row in rows if row["outcome"] == "certified"] == [round(s.asc, 4) for s in shares]
     assert sum(row["percent"] for row in rows) == pytest.approx(100)
@@ -96,7 +96,7 @@ def test_stages_are_the_summary_s_shares(fake_run: FakeRun, tmp_path: Path) -> N
 
 def test_every_mechanism_is_averaged(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", procedure=TwoSided(n=500), mechanisms=("neyman_pearson", "renyi"))
-    rows = figure("mechanisms", gather([run.path]).lanes).rows
+    rows = figure("mechanisms", load([run.path]).lanes).rows
     names = {"neyman-pearson": "neyman_pearson", "renyi": "renyi"}  # as options spell them: as records do
     means = {told: np.mean([record.radii[name] for record in run.read()]) for told, name in names.items()}
     assert {row["mechanism"]: row["mean"] for row in rows} == pytest.approx(means)
@@ -104,14 +104,14 @@ def test_every_mechanism_is_averaged(fake_run: FakeRun, tmp_path: Path) -> None:
 
 def test_the_frontier_has_one_point_per_theta(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "a", lanes=("theta=0.90", "theta=0.10"))
-    rows = figure("frontier", gather([run.path]).lanes).rows
+    rows = figure("frontier", load([run.path]).lanes).rows
     assert [row["theta"] for row in rows] == [0.1, 0.9]
     assert rows[0]["acr"] == metrics(run, [0.0], "theta=0.10").acr
 
 
 def test_of_many_lanes_some_are_drawn_and_keep_their_colours(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a", 6, lanes=[f"lane-{k:02d}" for k in range(20)])
-    lanes = gather([tmp_path / "a"]).lanes
+    lanes = load([tmp_path / "a"]).lanes
     shown = [lane.lane for lane in drawn(lanes)]
     assert len(shown) == 5
     assert (shown[0], shown[-1]) == ("lane-00", "lane-19")
@@ -128,7 +128,7 @@ def test_radius_grids_reach_the_largest_radius_in_few_steps(largest: float) -> N
 
 def test_missing_figures_say_what_there_is(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
-    lanes = gather([tmp_path / "a"]).lanes
+    lanes = load([tmp_path / "a"]).lanes
     with pytest.raises(ArgumentError, match="These runs have curve, ecdf"):
         figure("frontier", lanes)
     with pytest.raises(ArgumentError, match="must be one of curve"):
@@ -137,7 +137,7 @@ def test_missing_figures_say_what_there_is(fake_run: FakeRun, tmp_path: Path) ->
 
 def test_runs_without_labels_have_no_accuracy(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a", labelled=False)
-    lanes = gather([tmp_path / "a"]).lanes
+    lanes = load([tmp_path / "a"]).lanes
     assert "curve" not in lane_figures(lanes)
     assert "ecdf" in lane_figures(lanes)
 
@@ -146,13 +146,13 @@ def test_runs_without_labels_have_no_accuracy(fake_run: FakeRun, tmp_path: Path)
 def test_figures_are_written_for_papers(fake_run: FakeRun, tmp_path: Path, suffix: str) -> None:
     fake_run(tmp_path / "a")
     out = tmp_path / "new" / f"figure.{suffix}"
-    save(figure("curve", gather([tmp_path / "a"]).lanes), out)
+    save(figure("curve", load([tmp_path / "a"]).lanes), out)
     assert out.read_bytes()[:4] in (b"\x89PNG", b"<svg", b"%PDF")
 
 
 def test_charts_hold_the_rows_and_nothing_from_a_network(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a", procedure=TwoSided(n=500), mechanisms=("neyman_pearson", "renyi"))
-    lanes = gather([tmp_path / "a"]).lanes
+    lanes = load([tmp_path / "a"]).lanes
     for kind in ("curve", "ecdf", "mechanisms", "simplex"):
         found = figure(kind, lanes)
         spec = specification(found)
@@ -180,7 +180,7 @@ def test_training_logs_and_variance_studies_become_lines(tmp_path: Path) -> None
 
 def test_numbers_stand_below_their_ticks_and_apart(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a")
-    made = specification(figure("curve", gather([tmp_path / "a"]).lanes))
+    made = specification(figure("curve", load([tmp_path / "a"]).lanes))
     assert made["config"]["axis"]["labelFlush"] is False
     assert made["config"]["axis"]["labelSeparation"] > 0  # on a phone those of p_A were one word, 0.350.400.45
 

@@ -12,7 +12,7 @@ from ringfence.errors import StoreError
 from ringfence.procedures import Softmax
 from ringfence.record import Record, StageTally
 from ringfence.report.lanes import streams_of
-from ringfence.report.reading import gather, short_names
+from ringfence.report.reading import load, short_names
 from ringfence.report.summary import summary_table
 from ringfence.store import RunFolder, StoreWarning
 from ringfence.types import BINS, SCORE_EDGES
@@ -23,7 +23,7 @@ LOG = Path(__file__).resolve().parents[1] / "fixtures" / "cohen" / "cifar10_nois
 
 def test_lanes_carry_the_metrics_of_their_run(fake_run: FakeRun, tmp_path: Path) -> None:
     run = fake_run(tmp_path / "r", lanes=("a", "b"))
-    found = gather([tmp_path / "r"])
+    found = load([tmp_path / "r"])
     assert [lane.name for lane in found.lanes] == ["a", "b"]
     for lane in found.lanes:
         assert lane.metrics_at([0.0, 0.25]).acr == metrics(run, [0.0], lane.lane).acr
@@ -35,14 +35,14 @@ def test_lanes_carry_the_metrics_of_their_run(fake_run: FakeRun, tmp_path: Path)
 def test_lanes_name_their_run_where_there_are_several(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "r", lanes=("a", "b"))
     fake_run(tmp_path / "s")
-    assert [lane.name for lane in gather([tmp_path / "r", tmp_path / "s"]).lanes] == ["r · a", "r · b", "s"]
+    assert [lane.name for lane in load([tmp_path / "r", tmp_path / "s"]).lanes] == ["r · a", "r · b", "s"]
 
 
 def test_lanes_of_one_pass_have_no_rate_of_their_own(fake_run: FakeRun, tmp_path: Path) -> None:
     """All have the same draws, and each a part of the time: one lane's draws over its time would be too many."""
     fake_run(tmp_path / "r", lanes=("a", "b"))
     fake_run(tmp_path / "s")
-    table = summary_table(gather([tmp_path / "r", tmp_path / "s"]))
+    table = summary_table(load([tmp_path / "r", tmp_path / "s"]))
     place = [column["name"] for column in table["columns"]].index("draws/s")
     *lanes, alone = (row["cells"][place][0] for row in table["rows"])
     assert lanes == ["-", "-"]
@@ -51,7 +51,7 @@ def test_lanes_of_one_pass_have_no_rate_of_their_own(fake_run: FakeRun, tmp_path
 
 def test_streams_keep_the_largest_counts(fake_run: FakeRun, tmp_path: Path) -> None:
     records = fake_run(tmp_path / "r").read()
-    for record, own in zip(records, gather([tmp_path / "r"]).lanes[0].streams, strict=True):
+    for record, own in zip(records, load([tmp_path / "r"]).lanes[0].streams, strict=True):
         assert [stream.stage for stream in own] == [0, 1]
         votes = record.stages[-1].cells["votes"]
         assert own[-1].weights == tuple(sorted((float(v) for v in votes[:-1] if v), reverse=True))
@@ -73,7 +73,7 @@ def test_streams_of_scores_are_sums() -> None:
 
 
 def test_a_log_is_a_lane_without_counts() -> None:
-    (lane,) = gather([LOG]).lanes
+    (lane,) = load([LOG]).lanes
     assert lane.config is None
     assert lane.ceiling is None
     assert not lane.metrics.sound
@@ -85,7 +85,7 @@ def test_unfinished_and_damaged_runs_are_read_with_a_remark(fake_run: FakeRun, t
     with pytest.warns(StoreWarning, match="40 of 100 inputs"):
         run.append(run.read()[:2])
     (tmp_path / "r" / "parts" / "part-000001.parquet").write_bytes(b"half")
-    found = gather([tmp_path / "r"])
+    found = load([tmp_path / "r"])
     assert len(found.lanes[0].records) == 40
     said = " ".join(found.remarks)
     assert "40 of 100 inputs" in said
@@ -95,7 +95,7 @@ def test_unfinished_and_damaged_runs_are_read_with_a_remark(fake_run: FakeRun, t
 def test_unreadable_pictures_are_a_remark(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "r")
     (tmp_path / "r" / "inputs.parquet").write_bytes(b"not a table")
-    found = gather([tmp_path / "r"])
+    found = load([tmp_path / "r"])
     assert "inputs.parquet was changed after it was written" in found.remarks[0]
     assert "pictures could not be read" in found.remarks[1]
 
@@ -104,15 +104,15 @@ def test_bad_folders_are_refused_by_name(fake_run: FakeRun, tmp_path: Path) -> N
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(StoreError, match="must be a run folder"):
-        gather([empty])
+        load([empty])
     config = fake_run(tmp_path / "r").config
     bare = RunFolder.create_or_resume(tmp_path / "bare", config)
     with pytest.raises(StoreError, match="at least one record"):
-        gather([bare.path])
+        load([bare.path])
     newer = bare.path / "config.json"
     newer.write_text(json.dumps({**json.loads(newer.read_text()), "schema_version": 999}))
     with pytest.raises(StoreError, match="version of ringfence that wrote it"):
-        gather([bare.path])
+        load([bare.path])
 
 
 def test_names_are_as_short_as_they_can_be() -> None:
@@ -126,4 +126,4 @@ def test_a_run_whose_only_part_was_changed_says_so(fake_run: FakeRun, tmp_path: 
     part = tmp_path / "r" / "parts" / "part-000000.parquet"
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(StoreError, match=r"got none that counts: parts/part-000000\.parquet"):
-        gather([tmp_path / "r"])
+        load([tmp_path / "r"])

@@ -154,7 +154,7 @@ def test_plans_are_checked_and_stored_whole() -> None:
     assert ForwardPlan(**ForwardPlan(7, "bf16", True, False).settings()) == ForwardPlan(7, "bf16", True, False)
     with pytest.raises(ArgumentError, match="batch: must be at least 1; got 0"):
         ForwardPlan(0)
-    with pytest.raises(ArgumentError, match="precision: must be one of bf16, fp32, tf32; got fp8"):
+    with pytest.raises(ArgumentError, match="precision: must be one of bf16, fp32, tf32; got 'fp8'"):
         ForwardPlan(1, "fp8")  # type: ignore[arg-type]
 
 

@@ -27,6 +27,7 @@ from ringfence.serve.asked import Asked, Bounds
 from ringfence.serve.certificates import SigningKey, certificate_wrong
 from ringfence.serve.guards import check_address, read_tokens
 from ringfence.serve.inputs import largest
+from ringfence.serve.job_base import JobBase
 from ringfence.serve.jobs import Jobs
 from ringfence.serve.limits import Limits, Question
 from ringfence.serve.routes import bounds_event
@@ -238,9 +239,9 @@ def test_a_job_that_ends_while_its_stream_begins_is_told_whole(
 ) -> None:
     """Its last answer is written after those on the disk were read, and before anybody asks whether it is done."""
     held, read = threading.Event(), threading.Event()
-    tell, answers, finish = Jobs._tell, Jobs.answers, Jobs._finish
+    tell, answers, finish = Jobs._tell, JobBase.answers, Jobs._finish
 
-    def answers_and_then_more(self: Jobs, *parts: Any) -> list[str | None]:
+    def answers_and_then_more(self: JobBase, *parts: Any) -> list[str | None]:
         found = answers(self, *parts)
         held.set()
         assert read.wait(60)
@@ -255,7 +256,7 @@ def test_a_job_that_ends_while_its_stream_begins_is_told_whole(
             read.set()  # it is on the disk
         tell(self, job, event)
 
-    monkeypatch.setattr(Jobs, "answers", answers_and_then_more)
+    monkeypatch.setattr(JobBase, "answers", answers_and_then_more)
     monkeypatch.setattr(Jobs, "_finish", finish_once_it_was_read)
     monkeypatch.setattr(Jobs, "_tell", tell_late)
     batch = {"content": npy(digits[0][None].numpy()), "headers": {"Content-Type": "application/x-npy"}}

@@ -185,10 +185,10 @@ def test_jobs_have_one_server_and_an_end(serve: Serve, digits: list[Tensor], tmp
         for _ in range(4):
             kept.append(jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"))
             until_done(jobs, kept[-1])
-        done, answers = jobs.state(kept[-1], "me"), jobs.answers(kept[-1])
+        done, answers = jobs.state(kept[-1], "me"), jobs.base.answers(kept[-1])
         jobs._finish([(kept[-1], 0, None, "once more")])
         assert jobs.state(kept[-1], "me") == done, "an answer is written once"
-        assert jobs.answers(kept[-1]) == answers
+        assert jobs.base.answers(kept[-1]) == answers
         assert [jobs.state(one, "me") is None for one in kept] == [True, False, False, False], "the oldest is dropped"
     finally:
         jobs.close()
@@ -282,7 +282,7 @@ def test_inputs_of_a_job_whose_question_was_changed_fail_and_say_why(
         base.execute("UPDATE jobs SET asked = 'x'")
         base.commit()
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    while jobs.waiting:
+    while jobs.base.waiting:
         time.sleep(0.01)
     jobs.close()
     with closing(sqlite3.connect(tmp_path / "jobs.sqlite")) as base:
@@ -315,7 +315,7 @@ def test_a_locked_disk_holds_jobs_up_and_loses_none(
 ) -> None:
     """A backup holds the file for longer than anyone waits, just when an answer is to be written."""
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.connection.execute("PRAGMA busy_timeout=10")
+    jobs.base.connection.execute("PRAGMA busy_timeout=10")
     backup = sqlite3.connect(tmp_path / "jobs.sqlite", isolation_level=None, check_same_thread=False)
     answer = Answer.of
 
@@ -341,11 +341,11 @@ def test_a_job_for_which_the_disk_has_no_room_is_refused_and_leaves_nothing(
     serve: Serve, digits: list[Tensor], tmp_path: Path
 ) -> None:
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.connection.execute("PRAGMA max_page_count=20")  # as a full disk, for SQLite
+    jobs.base.connection.execute("PRAGMA max_page_count=20")  # as a full disk, for SQLite
     with pytest.raises(Gone, match="could not be kept"):
         jobs.submit("default", torch.stack(digits * 2), Question(0.001, 0.0), "me")
-    assert jobs.waiting == 0
-    jobs._base.connection.execute("PRAGMA max_page_count=100000")
+    assert jobs.base.waiting == 0
+    jobs.base.connection.execute("PRAGMA max_page_count=100000")
     assert jobs.state(jobs.submit("default", digits[0][None], Question(0.001, 0.0), "me"), "me") is not None
     jobs.close()
 
@@ -418,13 +418,13 @@ def test_a_model_does_not_wait_for_the_disk(serve: Serve, tmp_path: Path, monkey
 
 def test_a_commit_that_fails_leaves_the_next_one_free(serve: Serve, digits: list[Tensor], tmp_path: Path) -> None:
     jobs = Jobs(tmp_path, {"default": serve()}, Limits())
-    jobs._base.connection.executescript(
+    jobs.base.connection.executescript(
         "PRAGMA foreign_keys=ON; CREATE TABLE a(id INTEGER PRIMARY KEY);"
         "CREATE TABLE b(a INTEGER REFERENCES a(id) DEFERRABLE INITIALLY DEFERRED);"
     )
     try:
-        with pytest.raises(sqlite3.IntegrityError), jobs._base.transaction():
-            jobs._base.connection.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
+        with pytest.raises(sqlite3.IntegrityError), jobs.base.transaction():
+            jobs.base.connection.execute("INSERT INTO b VALUES(1)")  # refused at its end alone, as by a full disk
         assert jobs.submit("default", torch.stack(digits[:1]), Question(0.001, 0.0), "me")
     finally:
         jobs.close()
@@ -437,7 +437,7 @@ def test_a_job_of_a_model_that_is_gone_ends(serve: Serve, digits: list[Tensor], 
     job = jobs.submit("old", torch.stack(digits[:2]), Question(0.001, 0.0), "me")
     jobs.close()
     jobs = Jobs(tmp_path, {"default": serve()}, Limits(job_inputs=2))
-    while jobs.waiting and jobs._thread.is_alive():
+    while jobs.base.waiting and jobs._thread.is_alive():
         time.sleep(0.01)
     state = jobs.state(job, "me")
     assert jobs.submit("default", torch.stack(digits[:2]), Question(0.001, 0.0), "me"), "its inputs count no more"

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ringfence.errors import ArgumentError, ModelError, StoreError
+from ringfence.extending import register
 from ringfence.models import load_model
 from ringfence.settings import setting
 from ringfence.training import (
@@ -22,7 +23,6 @@ from ringfence.training import (
     TrainingJob,
     TrainingNoise,
     TrainingRun,
-    register_objective,
     run_together,
     run_training,
 )
@@ -200,8 +200,8 @@ def test_an_objective_of_ones_own_is_registered_and_that_is_all(monkeypatch: pyt
     assert "--shrink 0.25" in training_command(job)
     with pytest.raises(ArgumentError, match="shrink: must be positive and finite"):
         described_job({"objective": "halved"}, {"shrink": "0"})
-    with pytest.raises(ArgumentError, match="names are unique"):
-        register_objective(type("Other", (SingleObjective,), {"name": "halved"}))
+    with pytest.raises(ArgumentError, match="halved is taken"):
+        register(type("Other", (SingleObjective,), {"name": "halved"}))
     assert OBJECTIVES["halved"] is Halved
 
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from ringfence.analysis.member_scores import score_gradients
 from ringfence.data import Input
-from ringfence.errors import ArgumentError, DataError
+from ringfence.errors import ArgumentError, DataError, check_word
 from ringfence.progress import Counted, followed
 from ringfence.types import FloatArray
 
@@ -34,8 +34,7 @@ TIGHT_SMOOTHNESS = 2 * np.exp(-0.5) / np.sqrt(2 * np.pi)
 
 def check_form(form: str) -> None:
     """Refuse anything but the two forms."""
-    if form not in ("sound", "paper"):
-        raise ArgumentError("form", "must be sound or paper", form, "Use sound; paper reproduces the printed formula.")
+    check_word("form", form, ("sound", "paper"), "Use sound; paper reproduces the printed formula.")
 
 
 def check_positive(name: str, value: float) -> None:

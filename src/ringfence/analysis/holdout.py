@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations, pairwise
 from math import comb
 from typing import final
 
@@ -151,13 +152,10 @@ def written(weights: Sequence[float], digits: int = 4) -> str:
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write total as an ordered sum of so many numbers, each at least 0."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
+    """All ways to write total as an ordered sum of so many numbers, each at least 0: what lies between bars."""
+    last = total + parts - 1
+    for bars in combinations(range(last), parts - 1):
+        yield tuple(b - a - 1 for a, b in pairwise((-1, *bars, last)))
 
 
 def _loss(used: Tensor, labels: Tensor, kinds: Kinds) -> Callable[[Tensor], Tensor]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.mechanisms import BestOf, Mechanism, mechanism
 from ringfence.progress import followed
 from ringfence.types import BoolArray, FloatArray, IntArray
@@ -91,8 +91,7 @@ def simplex_map(
     left: str, right: str, statistic: Statistic = "ratio", sigma: float = 1.0, step: float = 0.005
 ) -> SimplexMap:
     """Compare two mechanisms or sets on the grid k * step of the simplex."""
-    if statistic not in ("ratio", "difference"):
-        raise ArgumentError("statistic", "must be ratio or difference", repr(statistic), "Use ratio.")
+    check_word("statistic", statistic, ("ratio", "difference"), "Use ratio.")
     if not 0.0005 <= step <= 0.1:
         raise ArgumentError("step", "must lie between 0.0005 and 0.1", step, "The usual value is 0.005.")
     first, second = mechanism(left, "left"), mechanism(right, "right")

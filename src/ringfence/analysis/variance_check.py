@@ -11,7 +11,7 @@ from torch import nn
 
 from ringfence.analysis.variance import collect_logits, estimate, measured_variance_ratio, variance_ratio
 from ringfence.data import Input
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.noise import Gaussian, noise_with
 from ringfence.progress import Counted, followed
 from ringfence.record import Record
@@ -50,8 +50,7 @@ class VarianceCheck:
     def __post_init__(self) -> None:
         if self.draws < 2:
             raise ArgumentError("draws", "must be at least 2", self.draws, "A thousand give a stable model.")
-        if self.centre not in ("noisy", "clean"):
-            raise ArgumentError("centre", "must be noisy or clean", repr(self.centre), "noisy is the default.")
+        check_word("centre", self.centre, ("noisy", "clean"), "noisy is the default.")
 
     def compare(
         self, members: Sequence[nn.Module], inputs: Counted[Input], certified: Mapping[int, Certified]

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.target import attacked_procedure, chosen_attack, load_attacked, load_inputs, moving_of
 from ringfence.attacks.through_noise import ORDERS
+from ringfence.certification import Certification
 from ringfence.certifying import certify
 from ringfence.classifiers import Classifier, Kinds, Scored, kinds_of, score
 from ringfence.classifiers.fused.gradient import COMPARED, fuse_gradients
@@ -25,7 +26,6 @@ from ringfence.driver import lifted, on_lattice
 from ringfence.errors import Collected, DataError, StoreError
 from ringfence.lift import Identity, Lift
 from ringfence.models import LoadedModel
-from ringfence.named_parts import noise_of
 from ringfence.noise import Noise
 from ringfence.noise.exact import inside
 from ringfence.procedures import Predict
@@ -39,7 +39,7 @@ from ringfence.store import RunFolder
 from ringfence.store.attack import AttackResult, Broken
 from ringfence.store.claims import one_lane
 from ringfence.types import ABSTAIN
-from ringfence.work import Execution
+from ringfence.work import Execution, Work
 
 INSIDE = 1 - 1e-4
 """Share of a certified radius that is attacked: rounding of float32 inputs must not carry a point outside."""
@@ -79,7 +79,7 @@ def run_attack(
     Also returns the attacked points (*shape) of broken certificates, by input id.
     """
     run = RunFolder.open(job.run)
-    test, noise = attacked_procedure(run), noise_of(run.config.noise.model_dump())
+    test = attacked_procedure(run)
     lane = one_lane(run.config.classifier.names, job.lane)
     named: Any = chosen_attack(job, run).name
     radii = job.radii or usual_radii(run.config.noise.sigma)[1:]
@@ -91,8 +91,8 @@ def run_attack(
     with wrong:
         dataset = load_inputs(job, run)
     wrong.tell()
-    device = pick_device(job.device)
-    module, lift = _the_runs(job, run, model, dataset, noise)
+    device, work = pick_device(job.device), _the_runs(job, run, model, dataset)
+    module, lift, noise = work.classifier, work.lift, work.noise
     classifier = _OneLane(module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
     chosen = _recorded(job, dataset, records, noise)
@@ -145,15 +145,14 @@ def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], n
     return chosen
 
 
-def _the_runs(
-    job: AttackJob, run: RunFolder, model: LoadedModel, dataset: Dataset, noise: Noise
-) -> tuple[nn.Module, Lift]:
-    """The module behind the noise and the map before it; refused if it says something else than the run's did."""
+def _the_runs(job: AttackJob, run: RunFolder, model: LoadedModel, dataset: Dataset) -> Work:
+    """The run's module behind noise and lift; refused if it says something else than the run's did."""
+    value = Certification.of(run.config.with_entries({"classifier": {"tree": model.spec}}))
     module, lift = model.placed(dataset.shape)
-    parts = (lift, noise, run.config.seed, tuple(dataset.shape), dataset, job.device)
+    work = value.work(module, (), lift, run.config.classifier.classes, (), Execution(job.device))
     # A copy: what a network keeps of a forward without gradients cannot be differentiated.
-    Asked(copied(module), run.config.classifier.classes, *parts).check(run)
-    return module, lift
+    Asked(replace(work, classifier=copied(module)), tuple(dataset.shape), dataset).check(run)
+    return work
 
 
 def _as_seen(

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from ringfence.classifiers.base import Classifier, Scored, kinds_of, score
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, probabilities
-from ringfence.errors import ArgumentError, ClassifierError
-from ringfence.operators import Crops, check_clips, clips
-
-__all__ = ["REDUCTIONS", "Crops", "Patches", "Reduction", "combined", "reduced"]
+from ringfence.errors import ArgumentError, ClassifierError, check_word
+from ringfence.operators import Crops as Crops
+from ringfence.operators import check_clips, clips
 
 Reduction = Literal["mean", "max"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -29,7 +28,7 @@ class Patches(Classifier):
 
     def __init__(self, classifier: nn.Module, operator: Callable[[Tensor], Tensor], reduce: Reduction = "mean") -> None:
         super().__init__()
-        check_reduction(reduce)
+        check_word("reduce", reduce, REDUCTIONS, "Use mean.")
         self.classifier, self.operator, self.reduce = classifier, operator, reduce
 
     @property
@@ -40,12 +39,6 @@ class Patches(Classifier):
     def score(self, x: Tensor) -> Scored:
         """(B, *shape) -> (B, K) or (B, lanes, K); k patches are k forwards."""
         return reduced(self.classifier, self.operator(x), self.reduce)
-
-
-def check_reduction(reduce: str) -> None:
-    """mean and max are the paper's two."""
-    if reduce not in REDUCTIONS:
-        raise ArgumentError("reduce", f"must be {' or '.join(REDUCTIONS)}", repr(reduce), "Use mean.")
 
 
 def reduced(classifier: nn.Module, patches: Tensor, reduce: str) -> Scored:
@@ -116,7 +109,7 @@ class Clips(Classifier):
         reduce: Reduction = "mean",
     ) -> None:
         super().__init__()
-        check_reduction(reduce)
+        check_word("reduce", reduce, REDUCTIONS, "Use mean.")
         check_clips(frames, count, stride)
         self.classifier, self.reduce = classifier, reduce
         self.frames, self.count, self.stride = frames, count, stride

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from ringfence.classifiers.base import Classifier, Scored, score
-from ringfence.errors import ArgumentError, ClassifierError
+from ringfence.errors import ArgumentError, ClassifierError, check_word
 
 INTERPOLATIONS: Final = ("bicubic", "bilinear", "nearest")
 
@@ -27,8 +27,7 @@ class Resized(Classifier):
         super().__init__()
         if min(size) < 1:
             raise ArgumentError("size", "must be at least 1", min(size), "Give the network's side in pixels.")
-        if kind not in INTERPOLATIONS:
-            raise ArgumentError("kind", f"must be one of {', '.join(INTERPOLATIONS)}", repr(kind), "Use bicubic.")
+        check_word("kind", kind, INTERPOLATIONS, "Use bicubic.")
         self.module, self.size, self.kind = module, size, kind
 
     def score(self, x: Tensor) -> Scored:

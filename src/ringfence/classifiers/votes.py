@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ringfence.classifiers.base import Classifier, Scored, invalid_rows
 from ringfence.classifiers.kinds import LOGITS, PROBABILITIES, Kinds, common_kind, probabilities
 from ringfence.classifiers.members import Members
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.shapes import Float
 
 MemberScores = Float[Tensor, "rows members classes"]
@@ -147,8 +147,7 @@ def weighted(weights: Sequence[float | int], members: int, on: ScoreKind = "logi
     if not all(weight >= 0 and weight < float("inf") for weight in weights) or not sum(weights) > 0:
         rule = "must be at least 0, finite and not all zero"
         raise ArgumentError("member weights", rule, list(weights), "Give e.g. equal weights.")
-    if on not in ("logits", "softmax"):
-        raise ArgumentError("on", "must be logits or softmax", repr(on), "logits is the default.")
+    check_word("on", on, ("logits", "softmax"), "logits is the default.")
     return partial(_weighted_mean, weights=[weight / sum(weights) for weight in weights], on=on)
 
 

@@ -14,7 +14,7 @@ from ringfence.cli.derived import grouped
 from ringfence.cli.help import SEVERAL
 from ringfence.cli.progress import show_waiting
 from ringfence.cli.tables import table
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 
 if TYPE_CHECKING:
     from torch import nn
@@ -69,27 +69,17 @@ class HoldoutChoice:
 
     def load(self) -> tuple[list[nn.Module], Dataset]:
         """The members, which must have the same classes, and the inputs."""
-        with show_waiting("loading models and data"):
-            return self._load()
-
-    def _load(self) -> tuple[list[nn.Module], Dataset]:
         from ringfence.data import load_dataset
         from ringfence.models import load_members
         from ringfence.sampling import count_classes, pick_device
 
         mean, std = written_numbers(self.mean, "--mean"), written_numbers(self.std, "--std")
-        loaded = load_members(self.specs, self.classes, mean, std)
-        dataset = load_dataset(
-            self.data,
-            skip=self.skip,
-            limit=self.limit,
-            split=self.split,
-            size=self.size,
-            num_classes=loaded[0].num_classes,
-            first=self.first,
-        )
-        for one in loaded if len(dataset) else ():
-            count_classes(one.at_input, dataset[0].x, pick_device(self.device))  # do they take these inputs at all?
+        chosen = {name: getattr(self, name) for name in ("skip", "limit", "split", "size", "first")}
+        with show_waiting("loading models and data"):
+            loaded = load_members(self.specs, self.classes, mean, std)
+            dataset = load_dataset(self.data, num_classes=loaded[0].num_classes, **chosen)
+            for one in loaded if len(dataset) else ():
+                count_classes(one.at_input, dataset[0].x, pick_device(self.device))  # do they take these at all?
         return [one.at_input for one in loaded], dataset
 
     def scores(self, draws: int) -> Holdout:
@@ -164,10 +154,8 @@ def weights_command(
         with show_waiting("loading libraries"):
             from ringfence.analysis.holdout import equal_weights, gradient_weights, grid_weights, written
 
-        if on not in ("logits", "softmax"):
-            raise ArgumentError("--on", "must be logits or softmax", repr(on), "logits is the default.")
-        if method not in ("gradient", "grid", "both"):
-            raise ArgumentError("--method", "must be gradient, grid or both", repr(method), "Use both.")
+        check_word("--on", on, ("logits", "softmax"), "logits is the default.")
+        check_word("--method", method, ("gradient", "grid", "both"), "Use both.")
         scores = choice.scores(draws)
         found: list[LearnedWeights] = [equal_weights(scores, on)]
         if method in ("gradient", "both"):

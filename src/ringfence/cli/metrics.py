@@ -13,7 +13,7 @@ from ringfence.cli.console import friendly, named_paths, print_json, remark, res
 from ringfence.cli.derived import grouped
 from ringfence.cli.paper_tables import FORMS, as_text
 from ringfence.cli.tables import metrics_table, stages_table
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.rounding import written, written_down
 
 
@@ -45,8 +45,7 @@ def metrics_command(
         from ringfence.analysis.metrics import best_lane_metrics, load_metrics, load_together
         from ringfence.store import RunFolder
 
-        if format not in ("auto", "run", "cohen"):
-            raise ArgumentError("--format", "must be auto, run or cohen", repr(format), "Use auto.")
+        check_word("--format", format, ("auto", "run", "cohen"), "Use auto.")
         if sigma is not None:
             from ringfence.noise import Gaussian  # torch comes with it, which nothing else here needs
 

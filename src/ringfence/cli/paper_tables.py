@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from io import StringIO
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ringfence.cli.tables import number, percent
 from ringfence.rounding import written
@@ -38,18 +36,21 @@ def as_text(runs: Sequence[RunMetrics], form: str) -> str:
 
 
 def _csv(runs: Sequence[RunMetrics], radii: Sequence[float]) -> str:
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(
-        ["run", "lane", "sound", "inputs", "acr", "abstention", "norm", *(f"at {written(one)}" for one in radii)]
-    )
-    for one in runs:
-        name = (
-            f"'{one.path}" if one.path[:1] in tuple("=+-@\t\r") else one.path
-        )  # no spreadsheet takes it for a formula
-        facts: list[Any] = [name, one.lane or "", int(one.sound), one.count, one.acr, one.abstention, one.norm]
-        writer.writerow([*facts, *(one.certified_accuracy.get(radius) for radius in radii)])
-    return file.getvalue()
+    from ringfence.analysis.columns import csv_text
+
+    at = {radius: f"at {written(radius)}" for radius in radii}
+    rows = [
+        {
+            "run": one.path,
+            "lane": one.lane or "",
+            "sound": one.sound,
+            "inputs": one.count,
+            **{name: getattr(one, name) for name in ("acr", "abstention", "norm")},
+            **{name: one.certified_accuracy.get(radius) for radius, name in at.items()},
+        }
+        for one in runs
+    ]
+    return csv_text(list(rows[0]), rows)
 
 
 def _markdown(rows: Sequence[Sequence[str]], headings: Sequence[str], norms: Sequence[str]) -> str:

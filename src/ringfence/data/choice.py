@@ -16,7 +16,7 @@ from ringfence.data.adapters import all_eight_bit, inputs_of, shuffles
 from ringfence.data.dataset import EIGHT_BIT, SPLITS, Dataset, Input, in_form, span
 from ringfence.data.load import load_dataset
 from ringfence.digests import hashed, write_digest
-from ringfence.errors import ArgumentError, DataError
+from ringfence.errors import ArgumentError, DataError, check_word
 from ringfence.settings import LARGEST
 
 IN_MEMORY = "in-memory:"
@@ -70,10 +70,7 @@ class Data:
         for name, value in (("skip", self.skip), ("limit", self.limit), ("stop", self.stop), ("size", self.size)):
             if value is not None and (type(value) is not int or not 1 <= value < LARGEST):
                 raise ArgumentError(name, "must be at least 1", value, "Leave it out.")
-        if self.split not in SPLITS:
-            raise ArgumentError(
-                "split", f"must be one of {', '.join(SPLITS)}", repr(self.split), "Choose one of those."
-            )
+        check_word("split", self.split, SPLITS, "Choose one of those.")
         if self.range is not None:
             span(self.range)
         if self.channels not in (None, 1, 3):

@@ -16,7 +16,7 @@ from ringfence.data.images import Framing, image_folder
 from ringfence.data.originals import cifar10_files, mnist_files, read_cifar10, read_mnist
 from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
-from ringfence.errors import ArgumentError, DataError, did_you_mean
+from ringfence.errors import ArgumentError, DataError, check_word, did_you_mean
 
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
@@ -43,8 +43,7 @@ def load_dataset(
     size resizes and crops images; num_classes refuses labels outside the model's classes; range and channels: see
     ``Data``.
     """
-    if split not in SPLITS:
-        raise ArgumentError("split", f"must be one of {', '.join(SPLITS)}", f"'{split}'", "Choose one of those.")
+    check_word("split", split, SPLITS, "Choose one of those.")
     with warnings.catch_warnings():
         if range is not None:  # it is about to be mapped to [0, 1]
             warnings.simplefilter("ignore", InputRangeWarning)

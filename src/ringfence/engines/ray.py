@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import signal
@@ -20,9 +19,10 @@ import torch
 from ringfence.data import Input
 from ringfence.engines.crew import Crew, Manager, Message
 from ringfence.engines.worker import Parcel, Report, Worker
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, package
 from ringfence.extending import PLUGINS, load_plugins
 from ringfence.record import Record
+from ringfence.settings import check_settings, setting
 from ringfence.work import ENGINES, Engine, Work
 
 if TYPE_CHECKING:
@@ -39,31 +39,18 @@ MOST = 100_000
 @final
 @dataclass(frozen=True)
 class Ray(Engine):
-    """Actors on a Ray cluster, or on this machine where none is named.
-
-    address: of a running cluster, ``auto`` for the one of this machine; workers: None for one per GPU, or per core
-    where there are none; gpus_per_worker: may be a fraction; gpus: so many of this machine, on a Ray that is started
-    for them; patience: seconds without a batch after which a worker is replaced.
-    """
+    """Actors on a Ray cluster, or on this machine where none is named."""
 
     name: ClassVar[str] = "ray"
 
-    address: str | None = None
-    workers: int | None = None
-    gpus_per_worker: float | None = None
-    gpus: int | None = None
-    patience: float = 600.0
+    address: str | None = setting(None, "HOST:PORT of a running cluster, or auto for the one of this machine.")
+    workers: int | None = setting(None, "Workers: one per GPU, or per core without GPUs.", low=1, high=MOST)
+    gpus_per_worker: float | None = setting(None, "A worker's share of a GPU.", low=0, high=MOST)
+    gpus: int | None = setting(None, "GPUs of this machine, on a Ray that is started for them.", low=1, high=MOST)
+    patience: float = setting(600.0, "Seconds without a batch after which a worker is replaced.", low=0)
 
     def __post_init__(self) -> None:
-        limits = {"workers": (1, MOST), "gpus": (1, MOST), "gpus_per_worker": (0, MOST), "patience": (0, math.inf)}
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            kinds, whole = ((int,), "whole number") if name in ("workers", "gpus") else ((int, float), "number")
-            if value is not None and (type(value) not in kinds or not low <= value <= high):
-                rule = f"must be a {whole} of at least {low}" + (f" and at most {high:,}" if high == MOST else "")
-                raise ArgumentError(name, rule, repr(value), "Leave it out.")
-        if self.address is not None and not isinstance(self.address, str):
-            raise ArgumentError("address", "must be a text", repr(self.address), "Write auto, or HOST:PORT.")
+        check_settings(self)
         if self.gpus is not None and self.address is not None:
             raise ArgumentError("gpus", "is for a Ray that is started here", f"address {self.address}", "Use workers.")
 
@@ -152,11 +139,7 @@ class Ray(Engine):
 
 
 def _ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise ArgumentError("engine", "needs Ray", "ray is not installed", "pip install 'ringfence[ray]'") from None
-    return ray
+    return package("ray", "engine", "Install it: pip install 'ringfence[ray]'.")
 
 
 def _start(ray: Any, address: str | None, gpus: int | None) -> None:

@@ -92,9 +92,9 @@ class Parcel:
 def _answered(work: Work, shape: tuple[int, ...]) -> Answered | None:
     """What the driver's network says of grey inputs of this shape; None where it takes none."""
     with suppress(ClassifierError):
-        device, lifted = work.execution.device, work.lift.at(grey(shape, work.noise.law.lattice), -1)
-        classes = work.num_classes or count_classes(work.classifier, lifted, pick_device(device), work.lanes)
-        return Asked(work.classifier, classes, work.lift, work.noise, work.seed, shape, None, device).begin()
+        device, lifted = pick_device(work.execution.device), work.lift.at(grey(shape, work.noise.law.lattice), -1)
+        classes = work.num_classes or count_classes(work.classifier, lifted, device, work.lanes)
+        return Asked(replace(work, num_classes=classes), shape).begin()
     return None
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, final, get_args
 import torch
 from torch import Tensor
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.lift.base import Identity, Lift
 from ringfence.operators import (
     AlreadyCut,
@@ -195,10 +195,8 @@ def noise_place(mode: str, patches: Crops | SubVideos, shape: tuple[int, ...], f
     on every patch, ||[M_1; ...; M_k]||. per-patch-input: f(M_i (x + z_i)), sqrt(lambda_max(sum_i M_i^+ M_i)).
     The paper form leaves the factor out.
     """
-    if mode not in MODES:
-        raise ArgumentError("mode", f"must be one of {', '.join(MODES)}", repr(mode), "Use input.")
-    if form not in FORMS:
-        raise ArgumentError("form", f"must be one of {', '.join(FORMS)}", repr(form), "Use sound.")
+    check_word("mode", mode, MODES, "Use input.")
+    check_word("form", form, FORMS, "Use sound.")
     place = _videos(mode, patches) if isinstance(patches, SubVideos) else _images(mode, patches, shape)
     return place if form == "sound" else NoisePlace(Paper(place.lift), place.rest)
 

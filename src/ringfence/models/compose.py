@@ -144,7 +144,7 @@ def ensemble(
     return Node("lanes", models, {**lanes, **weighing, **{key: Leaf("true") for key, on in flags.items() if on}})
 
 
-def with_weights(model: str, weights: str | PathLike[str]) -> Tree:
+def with_weights(model: str | Tree, weights: str | PathLike[str]) -> Leaf:
     """A single source with its weights in one word: ``resnet20`` and FILE are resnet20@FILE."""
     tree = tree_of(model)
     if not isinstance(tree, Leaf):
@@ -152,7 +152,7 @@ def with_weights(model: str, weights: str | PathLike[str]) -> Tree:
         raise ModelError("weights", rule, f"{weights} for {tree}", remedy)
     source = source_of(tree.text)
     if source.weights is not None or source.kind not in (*FACTORIES, Kind.ARCHITECTURE, Kind.UNKNOWN):
-        raise ModelError("weights", f"does not go with {tree}, which has its own", weights, "Leave the weights away.")
+        raise ModelError("weights", f"does not go with {tree}, which has its own", weights, "Leave it out.")
     return Leaf(f"{tree.text}@{weights}")
 
 

@@ -13,18 +13,19 @@ import torch
 from ringfence.classifiers.architectures import ARCHITECTURES
 from ringfence.errors import ArgumentError, Collected, ModelError, did_you_mean
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
+from ringfence.models.compose import with_weights
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.diffusion import Diffusion
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
-from ringfence.models.grammar import LIVE, Tree, as_tree
+from ringfence.models.grammar import LIVE, Leaf, Tree, as_tree
 from ringfence.models.hugging_face import HuggingFace
 from ringfence.models.identity import model_digest
 from ringfence.models.library import Library, Timm, Torchvision
 from ringfence.models.onnx_graph import OnnxFile
 from ringfence.models.registry import NODES, SOURCES
 from ringfence.models.resolve import LoadedModel, Sources, resolve
-from ringfence.models.source import FACTORIES, Kind, is_denoiser, source_of
+from ringfence.models.source import FACTORIES, Kind, LeafSource, is_denoiser, source_of
 from ringfence.models.weights import Weights, fit_weights, read_weights
 from ringfence.models.zoo import zoo_file
 
@@ -110,14 +111,18 @@ def _source(
     device: str | torch.device,
 ) -> LoadedModel:
     """A leaf."""
-    built = _built(spec, weights, num_classes, device)
+    source = source_of(spec)
+    if weights is not None:
+        with_weights(Leaf(spec), weights)  # refused where it has its own
+        source = replace(source, weights=str(weights))
+    built = _built(spec, source, num_classes, device)
     given = None if mean is None or std is None else (mean, std)
-    module = built.wrapped(str(weights or spec), given).to(device).eval()
+    module = built.wrapped(source.weights or spec, given).to(device).eval()
     digest = model_digest(module, built.extra, built.factory, built.structured)
     return LoadedModel(module, built.num_classes, digest, spec, side=built.side)
 
 
-def _built(spec: str, weights: str | Path | None, num_classes: int | None, device: str | torch.device) -> Built:
+def _built(spec: str, source: LeafSource, num_classes: int | None, device: str | torch.device) -> Built:
     """The network of a spec, before any normalisation."""
     if spec.startswith(LIVE):
         rule, remedy = (
@@ -129,34 +134,33 @@ def _built(spec: str, weights: str | Path | None, num_classes: int | None, devic
     if node in NODES and "+" in models:
         remedy = f"Write {node}({models.replace('+', ', ')}), in quotes."
         raise ModelError(spec, "must be written as a node", "the form with a plus sign", remedy)
-    source = source_of(spec)
-    if source.weights is not None:
-        _refuse_weights(spec, weights)
-        spec, weights = source.name, source.weights
-    kind, path = source.kind, Path(spec)
-    name, _, rest = spec.partition(":")
-    if isinstance(library := SOURCES.get(name), Library):
+    kind, weights = source.kind, source.weights
+    if isinstance(library := SOURCES.get(spec.partition(":")[0]), Library):
+        rest = source.name.partition(":")[2]
         return library.built(rest if weights is None else f"{rest}@{weights}", num_classes)
     if kind in FACTORIES:
-        module = build_from_factory(spec, num_classes)
-        fitted = fit_weights(module, read_weights(Path(weights)).state, str(weights)) if weights is not None else None
-        return Built(module, num_classes, fitted, factory=spec)
+        module = build_from_factory(source.name, num_classes)
+        fitted = None if weights is None else fit_weights(module, read_weights(Path(weights)).state, weights)
+        return Built(module, num_classes, fitted, factory=source.name)
     if kind is Kind.ARCHITECTURE:
-        return build_with_weights(spec, _required(spec, weights), num_classes, str(weights))
+        if weights is None:
+            remedy = f"Give `weights`, or write {spec}@FILE."
+            raise ModelError(spec, "an architecture needs trained weights", "none", remedy)
+        return build_with_weights(source.name, read_weights(Path(weights)), num_classes, weights)
     if kind is Kind.UNKNOWN:
         wrong = Collected()
-        wrong.problems.append(_unknown(spec))
+        wrong.problems.append(_unknown(source.name))
         if weights is not None:  # they may be wrong too
             wrong.ask(lambda: read_weights(Path(weights)))
         wrong.tell()
-    _refuse_weights(spec, weights)
+    if weights is not None:
+        raise ModelError("weights", f"does not go with {source.name}, which has its own", weights, "Leave it out.")
     if kind is Kind.EMBEDDED:
         return build_with_weights("lenet", _embedded(spec, source.member), num_classes, spec)
     if kind is Kind.PROGRAM:
-        exported, content = load_exported(path, device)
+        exported, content = load_exported(Path(spec), device)
         return Built(exported, num_classes, extra=content)
-    if kind is Kind.ZOO:
-        path = zoo_file(source.member or "")
+    path = zoo_file(source.member or "") if kind is Kind.ZOO else Path(spec)
     found = read_weights(path)
     return build_with_weights(architecture_of(found, spec), found, num_classes, str(path))
 
@@ -169,22 +173,6 @@ def _embedded(spec: str, member: str | None) -> Weights:
     resource = files("ringfence") / "data" / "embedded" / f"lenet-sigma0.5-{member or 0}.safetensors"
     with as_file(resource) as path:
         return read_weights(path)
-
-
-def _required(spec: str, weights: str | Path | None) -> Weights:
-    if weights is None:
-        raise ModelError(
-            spec,
-            "an architecture needs trained weights",
-            "none",
-            f"Give `weights`, or write {spec}@FILE.",
-        )
-    return read_weights(Path(weights))
-
-
-def _refuse_weights(spec: str, weights: str | Path | None) -> None:
-    if weights is not None:
-        raise ModelError("weights", f"does not go with {spec}, which has its own", weights, "Leave it out.")
 
 
 def _unknown(spec: str) -> ModelError:

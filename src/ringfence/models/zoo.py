@@ -57,25 +57,16 @@ class ZooEntry:
         return {name: digest_of(file) for name, file in self.files.items()}
 
 
-def zoo_root(given: Path | None = None) -> Path:
-    """The given folder, that of the environment, ``zoo`` here, or the one of the checkout this package runs from."""
-    named = given or (Path(os.environ[PLACE]) if os.environ.get(PLACE) else None)
-    places = [named] if named else [Path("zoo"), Path(__file__).resolve().parents[3] / "zoo"]
-    for place in places:
-        if place.is_dir():
-            return place
-    rule = "must be a folder of trained networks"
-    raise ModelError("zoo", rule, ", ".join(map(str, places)), f"Name it, or set {PLACE}; the repository has one.")
-
-
 def zoo_place(given: Path | None = None) -> Path | None:
-    """The zoo's folder; None, the package's own list, where nobody names one and there is none."""
-    try:
-        return zoo_root(given)
-    except ModelError:
-        if given or os.environ.get(PLACE):
-            raise
-        return None
+    """The given folder, that of the environment, ``zoo`` here, or the one of the checkout this package runs from; None,
+    the package's own list, where nobody names one and there is none."""
+    named = given or os.environ.get(PLACE)
+    places = [Path(named)] if named else [Path("zoo"), Path(__file__).resolve().parents[3] / "zoo"]
+    found = next((place for place in places if place.is_dir()), None)
+    if named and found is None:
+        rule, remedy = "must be a folder of trained networks", f"Name it, or set {PLACE}; the repository has one."
+        raise ModelError("zoo", rule, named, remedy)
+    return found
 
 
 def known_entries(place: Path | None) -> list[ZooEntry]:

@@ -11,7 +11,7 @@ from typing import Any, Literal, final
 import numpy as np
 from torch import Tensor
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.operators.separable import pad, resize
 from ringfence.operators.windows import Position, SubVideos, Windows
 
@@ -45,8 +45,7 @@ class Crops:
         if self.stride is not None and (self.stride < 1 or self.count is not None or self.sampling == "random"):
             rule = "must be at least 1, and stands instead of a count of dense patches"
             raise ArgumentError("stride", rule, self.stride, "Give a count or a stride.")
-        if self.sampling not in ("dense", "random"):
-            raise ArgumentError("sampling", "must be dense or random", repr(self.sampling), "Use dense.")
+        check_word("sampling", self.sampling, ("dense", "random"), "Use dense.")
         if self.crop is not None and (self.resize is not None or self.pad):
             rule = "crop-then-upsample does not resize or pad first"
             raise ArgumentError("crop", rule, asdict(self), "Leave resize and pad out, or crop.")

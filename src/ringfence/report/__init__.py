@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
+from typing import Any
 
-from ringfence.errors import ArgumentError
-
-__all__ = ["need"]
+from ringfence.errors import package
 
 
-def need(module: str) -> ModuleType:
+def need(module: str) -> Any:
     """Import a module of the ``report`` extra, or say how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        rule = f"needs {module.partition('.')[0]}, which is not installed"
-        raise ArgumentError("report", rule, str(error), 'Run pip install "ringfence[report]".') from error
+    return package(module, "report", 'Run pip install "ringfence[report]".')

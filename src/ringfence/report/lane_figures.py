@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from ringfence.analysis.stages import stage_summary
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 from ringfence.report.answer import interval
 from ringfence.report.figure import MOST_POINTS, Figure, Row, drawn, in_tooltip, steps
 from ringfence.report.lanes import Lane
@@ -235,8 +235,8 @@ def lane_figures(lanes: Sequence[Lane]) -> dict[str, Figure]:
 def figure(kind: str | None, lanes: Sequence[Lane], others: Mapping[str, Figure] | None = None) -> Figure:
     """The named figure of these lanes or among the others, without a name the first; or an error that says why not."""
     known = (*KINDS, *OTHERS)
-    if kind is not None and kind not in known:
-        raise ArgumentError("kind", f"must be one of {', '.join(known)}", repr(kind), "Use curve.")
+    if kind is not None:
+        check_word("kind", kind, known, "Use curve.")
     there = lane_figures(lanes) | dict(others or {})
     kind = kind or next(iter(there), "curve")
     if kind not in there:

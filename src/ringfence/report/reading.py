@@ -36,7 +36,8 @@ def load(
     shown: InNorm | None = None,
     names: Mapping[str, str] | None = None,
 ) -> Material:
-    """Read what was named: runs and logs, and trainings, variance studies and attacks beside them.
+    """Read what was named: run folders and Cohen-style logs, and trainings, variance studies and attacks beside them.
+    A run that holds no record is refused, damage becomes a remark.
 
     shown: the norm of all radii; None: the one that each run proved. names: of some paths, what they are called; the
     others are called by their last parts.
@@ -45,28 +46,18 @@ def load(
     if not runs and not without_runs:
         rule, remedy = "must name at least one run", "Add a run folder; training logs and attacks come beside one."
         raise StoreError("RUN", rule, ", ".join(map(str, paths)) or "none", remedy)
-    return gather(runs, extras, shown, names)
-
-
-def gather(
-    paths: Sequence[str | Path],
-    extras: Extras | None = None,
-    shown: InNorm | None = None,
-    names: Mapping[str, str] | None = None,
-) -> Material:
-    """Read run folders and Cohen-style logs; one that holds no record is refused, damage becomes a remark."""
-    called = short_names([str(path) for path in paths], names)
     lanes: list[Lane] = []
     inputs: dict[str, Sequence[InputInfo]] = {}
     remarks: list[str] = []
-    for path, name in followed(list(zip(paths, called, strict=True)), "reading runs"):
+    called = short_names([str(path) for path in runs], names)
+    for path, name in followed(list(zip(runs, called, strict=True)), "reading runs"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", StoreWarning)
-            found, pictures, said = _read(Path(path), name, len(paths) == 1, shown)
+            found, pictures, said = _read(path, name, len(runs) == 1, shown)
         remarks += [str(one.message) for one in caught if issubclass(one.category, StoreWarning)] + said
         lanes += found
         inputs[name] = pictures
-    return Material(lanes, inputs, remarks, extras or Extras())
+    return Material(lanes, inputs, remarks, extras)
 
 
 def read_names(path: Path) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, final
 
 import torch
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 
 Precision = Literal["fp32", "tf32", "bf16"]
 PRECISIONS: dict[str, torch.dtype] = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16}
@@ -53,10 +53,7 @@ class ForwardPlan:
             raise ArgumentError("batch", "must be at least 1", self.batch, "Leave it at auto.")
         if self.parts < 1:
             raise ArgumentError("parts", "must be at least 1", self.parts, "Leave it out.")
-        if self.precision not in PRECISIONS:
-            raise ArgumentError(
-                "precision", f"must be one of {', '.join(sorted(PRECISIONS))}", self.precision, "Use fp32."
-            )
+        check_word("precision", self.precision, sorted(PRECISIONS), "Use fp32.")
         if self.fused and (self.precision != "bf16" or self.stacked):
             received = f"{self.precision}{', stacked' if self.stacked else ''}"
             raise ArgumentError("fused", "needs bf16, and members one by one", received, "Leave it out.")

@@ -74,6 +74,20 @@ on fewer is done before the host has the next ones ready. A wide LeNet on an H20
 8,192 rows. A larger network may have no room for them."""
 
 
+@dataclass(frozen=True)
+class _Network:
+    """What a plan is for: a classifier, the shape of its inputs, its classes, and the device."""
+
+    classifier: nn.Module
+    shape: tuple[int, ...]
+    num_classes: int
+    device: torch.device
+
+    def forward(self, plan: ForwardPlan) -> Forward:
+        """In the form and at the shape of a plan."""
+        return Forward(self.classifier, plan, self.device, self.num_classes)
+
+
 def fastest_plan(
     classifier: nn.Module,
     shape: tuple[int, ...],
@@ -96,22 +110,23 @@ def fastest_plan(
     """
     if batch is not None:
         check_memory(batch, shape, device)
+    network = _Network(classifier, shape, num_classes, device)
     image, cpu, cuda = len(shape) == 3, device.type == "cpu", device.type == "cuda"
     waits = any(isinstance(part, KConsensus) for part in classifier.modules())
     parts = CONSENSUS_PARTS if waits and batch is None else 1
     plain = ForwardPlan(batch or 1, precision, channels_last=image, maxima=cpu and len(shape) > 1)
     if compile:
         plan = replace(plain, compile=True, fold=True)
-        return _compiled(plan, classifier, shape, num_classes, device, parts, batch, autotune, draws)
+        return _compiled(network, plan, parts, batch, autotune, draws)
     if not measures(device, draws):
         usual = replace(plain, batch=batch or parts * usual_rows(shape, draws), parts=parts)
         if draws >= WORTH_FOLDING:
             usual = replace(usual, fold=has_norms(classifier))
         if draws <= SMALL_RUN:
             return usual
-        if draws < WORTH_TIMING * usual.batch or not _takes_long_here(draws, usual, classifier, shape, num_classes):
+        if draws < WORTH_TIMING * usual.batch or not _takes_long_here(network, usual, draws):
             return usual
-    search = _Search(classifier, shape, num_classes, device, replace(plain, fold=cuda))
+    search = _Search(network, replace(plain, fold=cuda))
     search.try_all((batch,) if batch else sizes(device, shape))
     if cpu and has_norms(classifier):
         search.measure(replace(search.best, fold=True))
@@ -123,7 +138,7 @@ def fastest_plan(
     if parts == 1:
         return search.best
     together = replace(search.best, batch=parts * search.best.batch, parts=parts)
-    return _fitting(classifier, together, shape, num_classes, device)[0]
+    return _fitting(network, together)[0]
 
 
 def measures(device: torch.device, draws: int) -> bool:
@@ -135,16 +150,13 @@ def measures(device: torch.device, draws: int) -> bool:
 class _Search:
     """The fastest plan so far, and its rows per second."""
 
-    classifier: nn.Module
-    shape: tuple[int, ...]
-    num_classes: int
-    device: torch.device
+    network: _Network
     best: ForwardPlan
     rate: float = 0.0
 
     def measure(self, wanted: ForwardPlan) -> tuple[ForwardPlan, float]:
         """Take it if it is faster; what fits of it into memory, and its rows per second."""
-        plan, rate = _fitting(self.classifier, wanted, self.shape, self.num_classes, self.device)
+        plan, rate = _fitting(self.network, wanted)
         if rate > self.rate:
             self.best, self.rate = plan, rate
         return plan, rate
@@ -155,14 +167,16 @@ class _Search:
         for size in sizes:
             wanted = replace(self.best, batch=size)
             plan, rate = self.measure(wanted)
-            slower = self.device.type == "cuda" and rate < 0.95 * before  # on a CPU it may be others that use it
+            slower = (
+                self.network.device.type == "cuda" and rate < 0.95 * before
+            )  # on a CPU it may be others that use it
             if slower or plan != wanted or rate * ENOUGH_SECONDS < size:  # or memory is full, or it is long enough
                 break
             before = rate
         if self.best.channels_last:  # at that size alone: all sizes again would cost seconds of every start
             self.measure(replace(self.best, channels_last=False))
         with suppress(ClassifierError):  # not every network can be stacked: one may ask what its own numbers are
-            if any(isinstance(part, Members) and part.stackable for part in self.classifier.modules()):
+            if any(isinstance(one, Members) and one.stackable for one in self.network.classifier.modules()):
                 self.measure(replace(self.best, stacked=True))
 
     def try_compiled(self, image: bool) -> None:
@@ -181,38 +195,28 @@ class _Search:
 
 
 def _compiled(
-    plan: ForwardPlan,
-    classifier: nn.Module,
-    shape: tuple[int, ...],
-    num_classes: int,
-    device: torch.device,
-    parts: int,
-    batch: int | None,
-    autotune: bool | None,
-    draws: int,
+    network: _Network, plan: ForwardPlan, parts: int, batch: int | None, autotune: bool | None, draws: int
 ) -> ForwardPlan:
     """What was fastest wherever it was tried, for a network that is compiled; parts: more than 1 for a K-consensus."""
-    size = batch or _rows(classifier, shape, device, 0 if parts > 1 else draws)
-    fused = plan.precision == "bf16" and _fuses(classifier, shape, num_classes, device)
+    device, size = network.device, batch or _rows(network, 0 if parts > 1 else draws)
+    fused = plan.precision == "bf16" and _fuses(network)
     # Of several networks whole waves of blocks: a last one that is nearly empty costs each; of one, noise fills it.
-    if fused and batch is None and count_resnets(classifier) > 1:
+    if fused and batch is None and count_resnets(network.classifier) > 1:
         size = whole_waves(size, device)
-    parts = consensus_parts(size, shape, device, draws) if parts > 1 and not fused else parts
+    parts = consensus_parts(size, network.shape, device, draws) if parts > 1 and not fused else parts
     plan = replace(plan, batch=size * parts)
     others = device.type == "cuda" and not fused  # on a GPU, where the time is not spent in our own kernel
     if autotune is None:
         asked = others and draws > AUTOTUNE_SECONDS * SLOWEST
-        autotune = asked and _takes_long(classifier, plan, shape, num_classes, device, draws)
+        autotune = asked and _takes_long(network, plan, draws)
     half = others and plan.precision == "bf16"
     return replace(plan, parts=parts, fused=fused, joined=half, exchanged=half, autotune=autotune)
 
 
-def _takes_long_here(
-    draws: int, plan: ForwardPlan, classifier: nn.Module, shape: tuple[int, ...], num_classes: int
-) -> bool:
+def _takes_long_here(network: _Network, plan: ForwardPlan, draws: int) -> bool:
     """Whether so many draws make a long run on a CPU, by the faster of two batches."""
-    forward, took = Forward(classifier, plan, torch.device("cpu"), num_classes), LONG_SECONDS
-    batch = torch.randn(plan.batch, *shape, dtype=torch.float32)
+    forward, took = network.forward(plan), LONG_SECONDS
+    batch = torch.randn(plan.batch, *network.shape, dtype=torch.float32)
     for _ in range(2):
         begin = time.perf_counter()
         try:
@@ -236,12 +240,12 @@ def _pays_from(classifier: nn.Module) -> float:
     return COMPILE_SECONDS + LAYER_SECONDS * layers
 
 
-def _rows(classifier: nn.Module, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
+def _rows(network: _Network, draws: int) -> int:
     """Of a compiled forward, in a run of so many draws."""
-    weights = sum(one.numel() for one in classifier.parameters())
-    small = torch.Size(shape).numel() <= SMALL_INPUT and weights <= SMALL_NETWORK
-    long = device.type == "cuda" and draws >= LONG_RUN * MANY_ROWS
-    return MANY_ROWS if small and long else max(sizes(device, shape))
+    weights = sum(one.numel() for one in network.classifier.parameters())
+    small = torch.Size(network.shape).numel() <= SMALL_INPUT and weights <= SMALL_NETWORK
+    long = network.device.type == "cuda" and draws >= LONG_RUN * MANY_ROWS
+    return MANY_ROWS if small and long else max(sizes(network.device, network.shape))
 
 
 def consensus_parts(size: int, shape: tuple[int, ...], device: torch.device, draws: int) -> int:
@@ -257,23 +261,20 @@ def forward_rate(
 ) -> tuple[ForwardPlan, float]:
     """The fastest plan here, and its rows per second."""
     plan = fastest_plan(classifier, shape, num_classes, device)
-    return _fitting(classifier, plan, shape, num_classes, device)
+    return _fitting(_Network(classifier, shape, num_classes, device), plan)
 
 
-def _takes_long(
-    classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device, draws: int
-) -> bool:
+def _takes_long(network: _Network, plan: ForwardPlan, draws: int) -> bool:
     """Whether so many draws, uncompiled, take so long that trying kernels pays."""
-    eager = replace(plan, batch=min(plan.batch, CUDA_BATCHES[0]), compile=False)
-    _, rate = _fitting(classifier, eager, shape, num_classes, device)
+    _, rate = _fitting(network, replace(plan, batch=min(plan.batch, CUDA_BATCHES[0]), compile=False))
     return draws / rate > AUTOTUNE_SECONDS
 
 
-def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, device: torch.device) -> bool:
+def _fuses(network: _Network) -> bool:
     """Whether there are CIFAR ResNets that see images of their size, on a device where they can be fused."""
-    if not count_resnets(classifier):
+    if not count_resnets(network.classifier):
         return False
-    if problem := why_not(device):
+    if problem := why_not(network.device):
         if "cupy" in problem:
             hint = (
                 "CIFAR ResNets would run as one kernel here, and faster, if CuPy were installed: "
@@ -282,9 +283,8 @@ def _fuses(classifier: nn.Module, shape: tuple[int, ...], num_classes: int, devi
             warnings.warn(hint, stacklevel=2)
         return False
     try:
-        Forward(classifier, ForwardPlan(2, "bf16", fused=True), device, num_classes)(
-            torch.zeros(2, *shape, dtype=torch.float32, device=device)
-        )
+        zeros = torch.zeros(2, *network.shape, dtype=torch.float32, device=network.device)
+        network.forward(ForwardPlan(2, "bf16", fused=True))(zeros)
     except ArgumentError:
         return False
     return True
@@ -317,17 +317,15 @@ def sizes(device: torch.device, shape: tuple[int, ...]) -> Iterator[int]:
     yield from (*(size for size in CUDA_BATCHES if size < largest), largest)
 
 
-def _fitting(
-    classifier: nn.Module, plan: ForwardPlan, shape: tuple[int, ...], num_classes: int, device: torch.device
-) -> tuple[ForwardPlan, float]:
+def _fitting(network: _Network, plan: ForwardPlan) -> tuple[ForwardPlan, float]:
     """The plan, its batch halved until it fits into memory, and its rows per second."""
     while True:
         try:
-            return plan, plan.batch / _seconds(Forward(classifier, plan, device, num_classes), shape)
+            return plan, plan.batch / _seconds(network.forward(plan), network.shape)
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-        if device.type == "cuda":
+        if network.device.type == "cuda":
             torch.cuda.empty_cache()
         plan = smaller(plan)
 

@@ -21,8 +21,6 @@ from contextlib import contextmanager
 
 from ringfence.errors import ArgumentError
 
-__all__ = ["extra"]
-
 
 @contextmanager
 def extra() -> Iterator[None]:

@@ -78,8 +78,8 @@ class JobBase:
         with self.lock:
             return self.connection.execute(query, (job, owner)).fetchone(), dict(self._all(failed, job))
 
-    def answers(self, job: str, start: int, most: int) -> list[str | None]:
-        """Answers from that place on, in JSON."""
+    def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
+        """Answers from that place on as they are stored, in JSON: objects of thousands of them would take seconds."""
         query = "SELECT answer FROM items WHERE job = ? AND place >= ? ORDER BY place LIMIT ?"
         return [answer for (answer,) in self._all(query, job, start, most)]
 

@@ -58,7 +58,7 @@ def job_routes(service: Service, jobs: Jobs) -> APIRouter:
 
         def told() -> str:
             head = state_of(job, request).model_dump_json(exclude={"answers"})
-            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in jobs.answers(job) if answers)}]}}'
+            return f'{head[:-1]},"answers":[{",".join(one or "null" for one in jobs.base.answers(job) if answers)}]}}'
 
         return Response(await run_in_threadpool(told), media_type=JSON)
 
@@ -85,7 +85,7 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
     with jobs.heard_by(listener, job):
         now = await run_in_threadpool(state)
         for start in range(0, now.inputs, PAGE):  # a page at a time: who reads slowly must not hold all of them
-            for place, answer in enumerate(await run_in_threadpool(jobs.answers, job, start, PAGE), start):
+            for place, answer in enumerate(await run_in_threadpool(jobs.base.answers, job, start, PAGE), start):
                 if answer is not None:
                     told.add(place)
                     yield _answer_event(place, answer)
@@ -108,7 +108,7 @@ async def _job_events(jobs: Jobs, job: str, state: Callable[[], JobState]) -> As
             elif isinstance(what, Bounds):
                 yield bounds_event(what, place)
             elif name == "answer":
-                (answer,) = await run_in_threadpool(jobs.answers, job, place, 1)
+                (answer,) = await run_in_threadpool(jobs.base.answers, job, place, 1)
                 yield _answer_event(place, answer or "null")
             else:
                 yield event(name, json.dumps({"place": place, "why": what}))

@@ -50,11 +50,11 @@ Answered = tuple[str, int, Callable[[], Answer]]
 
 @final
 class Jobs:
-    """The queue of one server, in a folder of its own."""
+    """The queue of one server, in a folder of its own; base: what is kept of it there."""
 
     def __init__(self, folder: Path, models: Mapping[str, Model], limits: Limits) -> None:
         self._models, self._limits = models, limits
-        self._base, self._listening = JobBase(folder), threading.Lock()
+        self.base, self._listening = JobBase(folder), threading.Lock()
         self._listeners: dict[str, list[Callable[[Event], None]]] = {}
         self._in_hand: dict[tuple[str, int], str] = {}  # of the thread alone
         self._answers: SimpleQueue[list[Answered] | None] = SimpleQueue()  # none of them: look for more; None: the end
@@ -72,7 +72,7 @@ class Jobs:
         self._stopping.set()
         self._answers.put(None)
         self._thread.join()
-        self._base.close()
+        self.base.close()
 
     # Asking
 
@@ -80,13 +80,13 @@ class Jobs:
         """Keep a batch (N, *shape) and answer it later; returns the job's id once it is on the disk."""
         served, job = self._models[model], uuid.uuid4().hex
         served.test(question)  # refuses what cannot be answered
-        with self._base.lock:
+        with self.base.lock:
             self._refuse_too_many(len(inputs))
             asked = json.dumps(vars(question))
             row = (job, owner, model, served.config_hash, asked, datetime.now(UTC).isoformat(), len(inputs))
             items = [(job, place, x.numpy().astype("<f4").tobytes()) for place, x in enumerate(inputs)]
             try:
-                self._base.add(row, items, self._limits.kept_jobs)
+                self.base.add(row, items, self._limits.kept_jobs)
             except sqlite3.Error as error:  # as of a full disk
                 log.warning(json.dumps({"error": "jobs", "why": str(error)}))
                 raise Gone("could not be kept", "a disk that takes no more", "Ask again later.") from error
@@ -94,14 +94,14 @@ class Jobs:
         return job
 
     def _refuse_too_many(self, more: int) -> None:
-        waiting = self.waiting
+        waiting = self.base.waiting
         if waiting + more > self._limits.job_inputs:
             rule = f"waits where {waiting} inputs of jobs do, of at most {self._limits.job_inputs}"
             raise Busy(rule, f"{more} more", 60.0)
 
     def state(self, job: str, owner: str) -> JobState | None:
         """How far a job is, without its answers; None where this owner has none of that id."""
-        found, failed = self._base.state(job, owner)
+        found, failed = self.base.state(job, owner)
         if found is None:
             return None
         model, asked, created, inputs, done = found
@@ -119,10 +119,6 @@ class Jobs:
                 stopped=None if done == inputs else broken or ("a server that stops" if self._halted else None),
             )
 
-    def answers(self, job: str, start: int = 0, most: int = -1) -> list[str | None]:
-        """Answers from that place on as they are stored, in JSON: objects of thousands of them would take seconds."""
-        return self._base.answers(job, start, most)
-
     @contextmanager
     def heard_by(self, listener: Callable[[Event], None], job: str) -> Iterator[None]:
         """Have a listener hear what happens to a job in this block."""
@@ -135,11 +131,6 @@ class Jobs:
                 self._listeners[job].remove(listener)
                 if not self._listeners[job]:
                     del self._listeners[job]
-
-    @property
-    def waiting(self) -> int:
-        """Inputs without an answer."""
-        return self._base.waiting
 
     # Answering
 
@@ -159,7 +150,7 @@ class Jobs:
 
     def _orphans(self) -> list[Row]:
         """Inputs of models that this server does not have: nobody would ever answer them."""
-        told, rows = "the server was started anew without the model", self._base.undone()
+        told, rows = "the server was started anew without the model", self.base.undone()
         return [(job, place, None, f"{told} {model}") for job, place, model in rows if model not in self._models]
 
     def _next(self) -> list[Any]:
@@ -167,7 +158,7 @@ class Jobs:
         rows: list[Any] = []
         for name in self._models:
             room = 2 * BACKGROUND - sum(one == name for one in self._in_hand.values())
-            oldest = self._base.oldest(name, room + len(self._in_hand)) if room > 0 else []
+            oldest = self.base.oldest(name, room + len(self._in_hand)) if room > 0 else []
             new = [row for row in oldest if (row[0], row[1]) not in self._in_hand][:room]
             self._in_hand |= {(row[0], row[1]): name for row in new}
             rows += new
@@ -204,7 +195,7 @@ class Jobs:
 
     def _finish(self, rows: Sequence[Row]) -> None:
         """Keep answers and failures, and then tell of them."""
-        ended = self._patiently(partial(self._base.write, rows))
+        ended = self._patiently(partial(self.base.write, rows))
         if ended is None:
             return  # not on the disk: whoever starts anew takes them up
         for job, place, answer, failed in rows:

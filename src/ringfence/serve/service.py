@@ -174,5 +174,5 @@ class Service:
                 family.add_metric([served.name], value(served))
             yield family
         waiting = GaugeMetricFamily("ringfence_job_inputs_waiting", "Inputs of jobs without an answer.")
-        waiting.add_metric([], self.jobs.waiting if self.jobs else 0)
+        waiting.add_metric([], self.jobs.base.waiting if self.jobs else 0)
         yield waiting

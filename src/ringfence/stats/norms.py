@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, check_word
 
 NORMS: Final = {"l1": 1.0, "l2": 2.0, "linf": math.inf}
 """Exponents by name."""
@@ -26,8 +26,7 @@ class InNorm:
     coordinates: int | None = None
 
     def __post_init__(self) -> None:
-        if self.norm not in NORMS:
-            raise ArgumentError("norm", f"must be one of {', '.join(NORMS)}", repr(self.norm), "Use l2.")
+        check_word("norm", self.norm, NORMS, "Use l2.")
         if self.coordinates is not None and (type(self.coordinates) is not int or self.coordinates < 1):
             rule, remedy = "must be a positive number", "Give channels times height times width."
             raise ArgumentError("coordinates", rule, repr(self.coordinates), remedy)

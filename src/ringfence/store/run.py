@@ -166,16 +166,11 @@ class RunFolder(Folder):
             else:
                 yield table if self.shown is None else in_other_norm(table, self.shown.norm, factor)
 
-    def _rows(self, columns: Sequence[str]) -> pa.Table:
-        """Rows of all parts with the keys, sorted, none twice."""
-        names = list(dict.fromkeys([*columns, *_KEYS]))
-        schema = pa.schema([RECORD_SCHEMA.field(name) for name in names])
-        return sorted_rows(pa.concat_tables([schema.empty_table(), *self.tables(names)]))
-
     def records(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All records as a table sorted by (input_id, lane), without repetitions; only the named columns are read."""
         wanted = list(RECORD_SCHEMA.names if columns is None else columns)
-        found = self._rows(wanted)
+        schema = pa.schema([RECORD_SCHEMA.field(name) for name in dict.fromkeys([*wanted, *_KEYS])])
+        found = sorted_rows(pa.concat_tables([schema.empty_table(), *self.tables(wanted)]))
         self.announce(pc.count_distinct(found["input_id"]).as_py())
         return found.select(wanted)
 

@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ringfence.errors import ArgumentError, ModelError
-from ringfence.models.zoo import zoo_root
+from ringfence.models.zoo import zoo_place
 from ringfence.store.atomic import write_json, writing_errors
 
 MARKS = Path("jobs")
@@ -128,10 +129,10 @@ class SweepFolder:
 
     def zoos(self) -> list[Path]:
         """Where trainings may lie that the file uses and does not make."""
-        try:
-            return [self.path / "zoo", zoo_root()]
-        except ModelError:
-            return [self.path / "zoo"]
+        own, elsewhere = self.path / "zoo", None
+        with suppress(ModelError):
+            elsewhere = zoo_place()
+        return [own] if elsewhere is None else [own, elsewhere]
 
     def _link(self, name: str, target: Path) -> None:
         link = self.path / name

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from ringfence.errors import ArgumentError, StoreError
+from ringfence.errors import StoreError, package
 from ringfence.store import StoreWarning
 from ringfence.store.atomic import read_json, write_atomically, write_json, writing_errors
 
@@ -221,9 +221,6 @@ def _number(text: str | None) -> int:
 
 
 def _board(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        remedy = "Install it: pip install 'ringfence[train]', or leave it out."
-        raise ArgumentError("tensorboard", "needs the package tensorboard", error, remedy) from None
-    return SummaryWriter(str(folder / "tensorboard"))
+    remedy = "Install it: pip install 'ringfence[train]', or leave it out."
+    package("tensorboard", "tensorboard", remedy)
+    return package("torch.utils.tensorboard", "tensorboard", remedy).SummaryWriter(str(folder / "tensorboard"))

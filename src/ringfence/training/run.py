@@ -19,7 +19,6 @@ from ringfence.classifiers.architectures import (
     DENOISERS,
     NORMALIZATION,
     build_architecture,
-    build_denoiser,
 )
 from ringfence.classifiers.normalize import Normalize
 from ringfence.data import load_dataset
@@ -223,7 +222,7 @@ def build_member(job: TrainingJob, member: int, data: DeviceData) -> nn.Module:
     if arch in ARCHITECTURES:
         module = build_architecture(arch, classes)
     elif arch in DENOISERS:
-        module = build_denoiser(arch, data.x.shape[1])
+        module = DENOISERS[arch](data.x.shape[1])
     else:
         check_members([arch])
         module = build_from_factory(arch, classes)

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any
 
 from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.settings import settings_of
-from ringfence.training.objectives.adversarial import SmoothAdv, SmoothMix
-from ringfence.training.objectives.attacked_noise import Catrs, Reweight
-from ringfence.training.objectives.base import LossTerms, Objective, SingleObjective, share_right
-from ringfence.training.objectives.beside_classifier import DenoiseMse, DenoiseStability, Select
-from ringfence.training.objectives.diversity import Adp, Drt, Gal
-from ringfence.training.objectives.gaussian import Consistency, Macer, NoiseAugmentation, Stability
+from ringfence.training.objectives.adversarial import SmoothAdv as SmoothAdv
+from ringfence.training.objectives.adversarial import SmoothMix as SmoothMix
+from ringfence.training.objectives.attacked_noise import Catrs as Catrs
+from ringfence.training.objectives.attacked_noise import Reweight as Reweight
+from ringfence.training.objectives.base import LossTerms as LossTerms
+from ringfence.training.objectives.base import Objective as Objective
+from ringfence.training.objectives.base import SingleObjective as SingleObjective
+from ringfence.training.objectives.base import share_right as share_right
+from ringfence.training.objectives.beside_classifier import DenoiseMse as DenoiseMse
+from ringfence.training.objectives.beside_classifier import DenoiseStability as DenoiseStability
+from ringfence.training.objectives.beside_classifier import Select as Select
+from ringfence.training.objectives.diversity import Adp as Adp
+from ringfence.training.objectives.diversity import Drt as Drt
+from ringfence.training.objectives.diversity import Gal as Gal
+from ringfence.training.objectives.gaussian import Consistency as Consistency
+from ringfence.training.objectives.gaussian import Macer as Macer
+from ringfence.training.objectives.gaussian import NoiseAugmentation as NoiseAugmentation
+from ringfence.training.objectives.gaussian import Stability as Stability
 
-OBJECTIVES: dict[str, type[Objective]] = {}
+_ALONE = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
+_TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
+
+OBJECTIVES: dict[str, type[Objective]] = {kind.name: kind for kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS)}
 """Every registered objective; the first is the default."""
-
-Kind = TypeVar("Kind", bound=type[Objective])
-
-
-def register_objective(kind: Kind) -> Kind:
-    """Make an objective known by its name; as a decorator or a call."""
-    if OBJECTIVES.setdefault(kind.name, kind) is not kind:
-        raise ArgumentError("objective", "names are unique", repr(kind.name), "Choose another name.")
-    return kind
 
 
 def default_objective() -> Objective:
@@ -90,36 +96,3 @@ def _remedy(unknown: str, known: list[str]) -> str:
 
 def _value(known: Any, value: Any) -> Any:
     return known.parse(value) if isinstance(value, str) else value
-
-
-_ALONE = (NoiseAugmentation, SmoothAdv, Consistency, Macer, Stability, SmoothMix, Catrs, Reweight)
-_TOGETHER, _FOR_CLASSIFIERS = (Drt, Adp, Gal), (DenoiseMse, DenoiseStability, Select)
-for _kind in (*_ALONE, *_TOGETHER, *_FOR_CLASSIFIERS):
-    register_objective(_kind)
-
-__all__ = [
-    "OBJECTIVES",
-    "Adp",
-    "Catrs",
-    "Consistency",
-    "DenoiseMse",
-    "DenoiseStability",
-    "Drt",
-    "Gal",
-    "LossTerms",
-    "Macer",
-    "NoiseAugmentation",
-    "Objective",
-    "Reweight",
-    "Select",
-    "SingleObjective",
-    "SmoothAdv",
-    "SmoothMix",
-    "Stability",
-    "bases_of",
-    "build_objective",
-    "default_objective",
-    "register_objective",
-    "share_right",
-    "stored_objective",
-]

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor, nn
 
-from ringfence.attacks import ATTACKS, gradient_of_loss, log_mean_softmax, norms, unit
+from ringfence.attacks import ATTACKS, gradient_of_loss, into_l2_ball, log_mean_softmax, unit
 from ringfence.errors import ArgumentError
 from ringfence.settings import setting
 from ringfence.training.data import Batch, TrainingNoise, rows
@@ -102,7 +102,5 @@ class SmoothMix(SingleObjective):
                 gradient, _ = gradient_of_loss(frozen, far, batch.y, draws)
                 far = (far + self.step * unit(gradient)).clamp(0, 1)
         if self.mix_steps:  # the ball grows with the warm-up
-            moved = near - batch.x
-            limit = reached * self.mix_steps * self.step
-            near = (batch.x + moved * (limit / norms(moved).clamp_min(1e-12)).clamp_max(1.0)).clamp(0, 1)
+            near = (batch.x + into_l2_ball(near - batch.x, reached * self.mix_steps * self.step)).clamp(0, 1)
         return near.detach(), far.detach()
