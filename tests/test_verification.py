@@ -423,6 +423,26 @@ def test_ids_and_labels_are_those_of_the_inputs(tmp_path: Path) -> None:
     }
 
 
+def test_every_input_has_one_row_in_inputs_parquet(tmp_path: Path) -> None:
+    """Of two rows the last would be believed: labels of the first are shown beside it, and nobody looked at them."""
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.note_inputs(9, {})
+    once = [InputInfo(one, 1) for one in range(9)]
+    for rows in (once, [InputInfo(3, 2), *once], [*once, InputInfo(9, 1)]):
+        run.write_inputs(rows)
+        found = [(one.what, one.stored, one.recomputed) for one in rf.verify(run)]
+        assert found == [("rows of inputs.parquet", 10, "9, one for each input")] * (len(rows) > 9)
+
+
+def test_forms_that_ran_in_another_precision_than_the_one_claimed_are_found(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.add_forward_plan(ForwardPlan(100).settings())
+    assert rf.verify(run) == []
+    run.add_forward_plan(ForwardPlan(50, "bf16").settings())
+    (found,) = rf.verify(run)
+    assert (found.what, found.stored, found.recomputed) == ("precision in forward.json", "bf16", "fp32")
+
+
 def test_a_lane_that_is_missing_and_a_row_that_stands_twice_are_found(tmp_path: Path) -> None:
     test = rf.Fixed(n=800)
     two = altered(config(test), {"lanes": ["main", "other"]})
