@@ -28,6 +28,7 @@ from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
 from ringfence.store.claims import given_in
 from ringfence.store.config import LiftConfig, Migrated
+from ringfence.store.guarded import Guarded
 from ringfence.types import BINS
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
@@ -441,6 +442,18 @@ def test_forms_that_ran_in_another_precision_than_the_one_claimed_are_found(tmp_
     run.add_forward_plan(ForwardPlan(50, "bf16").settings())
     (found,) = rf.verify(run)
     assert (found.what, found.stored, found.recomputed) == ("precision in forward.json", "bf16", "fp32")
+
+
+@pytest.mark.parametrize("name", ["environment.json", "forward.json"])
+def test_what_parts_name_must_be_told(tmp_path: Path, name: str) -> None:
+    data = torch.zeros(2, 1), torch.ones(2, dtype=torch.int64)
+    run = rf.certify(Buckets(), data, sigma=0.5, n=200, check=False, out=tmp_path / "run").folder
+    assert rf.verify(run) == []
+    Guarded(run.path).replace(name, b"[]")
+    (found,) = rf.verify(rf.RunFolder.open(run.path))
+    assert (found.what, found.stored) == (f"entries of {name}", 0)
+    (run.path / name).unlink()
+    assert [one.what for one in rf.verify(rf.RunFolder.open(run.path))] == [name]
 
 
 def test_a_lane_that_is_missing_and_a_row_that_stands_twice_are_found(tmp_path: Path) -> None:

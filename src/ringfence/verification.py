@@ -17,7 +17,7 @@ from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.manifest import INPUTS, PLANS
+from ringfence.store.manifest import ENVIRONMENTS, INPUTS, PLANS
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 
@@ -183,10 +183,17 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
 
 
 def _against_plans(run: RunFolder) -> Iterator[Disagreement]:
-    """The forms in which the network ran had the precision that is claimed."""
-    for plan in (yield from _held(run, PLANS, run.forward_plans)):
+    """The forms in which the network ran had the claimed precision; what parts name, forms and places, is told."""
+    named = zip(*run.made_under(), strict=True)  # first: a live run tells both before it writes a part
+    plans = yield from _held(run, PLANS, run.forward_plans)
+    places = yield from _held(run, ENVIRONMENTS, run.environments)
+    for plan in plans:
         if plan.get("precision") != run.config.precision:
             yield Disagreement(None, "", f"precision in {PLANS}", plan.get("precision"), run.config.precision)
+    for (name, there), numbers in zip([(ENVIRONMENTS, places), (PLANS, plans)], named, strict=False):
+        if name not in run.problems and len(there) <= max(numbers):
+            wanted = f"at least {max(numbers) + 1}, which parts name"
+            yield Disagreement(None, "", f"entries of {name}", len(there), wanted)
 
 
 def _held(run: RunFolder, name: str, read: Callable[[], list[Held]]) -> Generator[Disagreement, None, list[Held]]:

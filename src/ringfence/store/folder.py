@@ -16,7 +16,7 @@ from ringfence.errors import StoreError
 from ringfence.store.atomic import StoreWarning, json_bytes
 from ringfence.store.config import RunConfig, plain
 from ringfence.store.guarded import Guarded
-from ringfence.store.manifest import ANSWERS, CONFIG, FILES, INPUTS, PART, PLANS, SUMMARY
+from ringfence.store.manifest import ANSWERS, CONFIG, ENVIRONMENTS, FILES, INPUTS, PART, PLANS, SUMMARY
 from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -121,7 +121,7 @@ class Folder(ABC):
 
     def environments(self) -> list[dict[str, Any]]:
         """Where the parts were computed, one entry per kind of machine and forward plan."""
-        return self._list("environment.json")
+        return self._list(ENVIRONMENTS)
 
     def add_environment(self, entry: Mapping[str, Any]) -> int:
         """Number of this entry, added where it is new; differences are warned about."""
@@ -129,7 +129,7 @@ class Folder(ABC):
         known = self.environments()
         if described in known:
             return known.index(described)
-        self._files.replace("environment.json", json_bytes([*known, described]))
+        self._files.replace(ENVIRONMENTS, json_bytes([*known, described]))
         before = known[-1] if known else described
         changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
         if changed:
