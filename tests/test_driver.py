@@ -273,8 +273,9 @@ def test_facts_are_read_of_groups_of_one_size() -> None:
     aces = Aces(Buckets(), EntropySelector([0.2, 0.9]), Core())
     x = torch.linspace(-1, 1, 21)[:, None]
     found = run(aces, x, AcesCertify(n=200), lanes=aces.names)
-    assert set(asked) == {ASKED_AT_ONCE}
-    assert 2 + 2 <= len(asked) <= 2 + 4  # when they come, and some at a time before their records leave
+    assert set(asked) == {ASKED_AT_ONCE, 1}  # a few by themselves, before all others
+    groups = asked.count(ASKED_AT_ONCE)
+    assert 2 + 2 <= groups <= 2 + 4  # when they come, and some at a time before their records leave
     wanted = Buckets()(x).argmax(1).tolist()
     assert [dict(record.facts) for record in found[::2]] == [{"core": number} for number in wanted]
     with pytest.raises(DataError, match="shape"):

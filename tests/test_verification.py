@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence.cli import app
-from ringfence.contradictions import AS_WRITTEN, Disagreement
+from ringfence.contradictions import AS_WRITTEN, Disagreement, contradicted
 from ringfence.errors import StoreError
 from ringfence.lift import MODES, Lift
 from ringfence.mechanisms import Mechanism, mechanisms_named
@@ -28,6 +28,8 @@ from ringfence.sampling import ForwardPlan
 from ringfence.store import InputInfo, RunConfig, StoreWarning, import_cohen
 from ringfence.store.claims import given_in
 from ringfence.store.config import LiftConfig, Migrated
+from ringfence.store.guarded import Guarded
+from ringfence.types import BINS
 
 FIXTURES = Path(__file__).parent / "fixtures" / "cohen"
 PROCEDURES: list[Procedure] = [
@@ -159,6 +161,42 @@ def test_votes_are_as_many_as_draws(tmp_path: Path) -> None:
     assert [(one.input_id, one.what, one.stored, one.recomputed) for one in found] == [
         (rows[4].input_id, "votes of request 1", 1600, 800)
     ]
+
+
+def all_for_the_first(counts: list[int], draws: int) -> list[int]:
+    """As many cells in all, but the first class has those of the others, too."""
+    return [0] * (BINS - 1) + [sum(counts)] + [0] * (len(counts) - BINS)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "procedure", "name", "tamper"),
+    [
+        (Buckets(), rf.Softmax(n=800), "scores", all_for_the_first),
+        (rf.lanes(Buckets(), Buckets(), votes="none", singles=True), rf.EnsembleAfterSmoothing(n=800), "member_votes",
+         lambda counts, draws: [2 * draws] + [0] * (len(counts) - 1)),
+        (rf.aces(certify=Buckets(), core=Buckets(), theta=0.5), rf.AcesCertify(n=800), "bits",
+         lambda counts, draws: [draws, draws, 0]),
+    ],
+    ids=["scores", "member votes", "bits"],
+)  # fmt: skip
+def test_a_draw_is_one_score_of_each_class_one_vote_of_each_member_and_one_bit(
+    tmp_path: Path,
+    classifier: Any,
+    procedure: Procedure,
+    name: str,
+    tamper: Callable[[list[int], int], list[int]],
+) -> None:
+    data = torch.zeros(1, 1), torch.ones(1, dtype=torch.int64)
+    run = rf.certify(classifier, data, noise=rf.Gaussian(0.5), procedure=procedure, check=False, out=tmp_path / "run")
+    (honest,) = run.folder.read()
+    assert contradicted(run.folder.config, [honest], "config") == []
+    last = honest.stages[-1]
+    counts = np.array(tamper(last.cells[name].tolist(), last.draws))
+    assert counts.sum() % last.draws == 0
+    forged = replace(honest, stages=(honest.stages[0], replace(last, cells={**last.cells, name: counts})))
+    found = contradicted(run.folder.config, [forged], "config")
+    assert [one.what for one in found] == [f"{name} of request 1"]
+    assert found[0].recomputed == last.draws
 
 
 @pytest.mark.parametrize("procedure", [rf.Fixed(n=800), rf.Sequential(0.1, n=3000)], ids=lambda one: one.name)
@@ -384,6 +422,38 @@ def test_ids_and_labels_are_those_of_the_inputs(tmp_path: Path) -> None:
         (3, "label", 2),
         (8, "input_id", "one of inputs.parquet"),
     }
+
+
+def test_every_input_has_one_row_in_inputs_parquet(tmp_path: Path) -> None:
+    """Of two rows the last would be believed: labels of the first are shown beside it, and nobody looked at them."""
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.note_inputs(9, {})
+    once = [InputInfo(one, 1) for one in range(9)]
+    for rows in (once, [InputInfo(3, 2), *once], [*once, InputInfo(9, 1)]):
+        run.write_inputs(rows)
+        found = [(one.what, one.stored, one.recomputed) for one in rf.verify(run)]
+        assert found == [("rows of inputs.parquet", 10, "9, one for each input")] * (len(rows) > 9)
+
+
+def test_forms_that_ran_in_another_precision_than_the_one_claimed_are_found(tmp_path: Path) -> None:
+    run = stored(tmp_path / "run", rf.Fixed(n=800), records(rf.Fixed(n=800)))
+    run.add_forward_plan(ForwardPlan(100).settings())
+    assert rf.verify(run) == []
+    run.add_forward_plan(ForwardPlan(50, "bf16").settings())
+    (found,) = rf.verify(run)
+    assert (found.what, found.stored, found.recomputed) == ("precision in forward.json", "bf16", "fp32")
+
+
+@pytest.mark.parametrize("name", ["environment.json", "forward.json"])
+def test_what_parts_name_must_be_told(tmp_path: Path, name: str) -> None:
+    data = torch.zeros(2, 1), torch.ones(2, dtype=torch.int64)
+    run = rf.certify(Buckets(), data, sigma=0.5, n=200, check=False, out=tmp_path / "run").folder
+    assert rf.verify(run) == []
+    Guarded(run.path).replace(name, b"[]")
+    (found,) = rf.verify(rf.RunFolder.open(run.path))
+    assert (found.what, found.stored) == (f"entries of {name}", 0)
+    (run.path / name).unlink()
+    assert [one.what for one in rf.verify(rf.RunFolder.open(run.path))] == [name]
 
 
 def test_a_lane_that_is_missing_and_a_row_that_stands_twice_are_found(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -17,12 +17,15 @@ from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
 from ringfence.record import Lane, Record
 from ringfence.store import RunConfig, RunFolder, StoreWarning
+from ringfence.store.manifest import ENVIRONMENTS, INPUTS, PLANS
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
 
 if TYPE_CHECKING:
     from ringfence.lift import Lift
     from ringfence.models.grammar import Tree
+
+Held = TypeVar("Held")
 
 _ONE = (Lane("main"),)
 _NORMS = 4e-6
@@ -78,6 +81,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, records, shape, partial)
     yield from _against_inputs(run, records)
+    yield from _against_plans(run)
 
 
 def _across_lanes(records: Sequence[Record]) -> Iterator[Disagreement]:
@@ -165,15 +169,38 @@ def _against_lift(config: RunConfig, lift: Lift) -> Iterator[Disagreement]:
 
 
 def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
-    """Ids and labels are those of inputs.parquet, where there is one."""
-    try:
-        inputs = {one.id: one.label for one in run.inputs()}
-    except StoreError as error:
-        if "inputs.parquet" not in run.problems:
-            yield Disagreement(None, "", "inputs.parquet", error.received, error.rule)
-        return
+    """Ids and labels are those of inputs.parquet, where there is one, which holds every input once."""
+    stored = yield from _held(run, INPUTS, run.inputs)
+    inputs = {one.id: one.label for one in stored}
+    most = min(len(inputs), len(inputs) if run.expected is None else run.expected)
+    if len(stored) > most:
+        yield Disagreement(None, "", f"rows of {INPUTS}", len(stored), f"{most}, one for each input")
     for record in records if inputs else ():
         if record.input_id not in inputs:
             yield Disagreement(record.input_id, record.lane, "input_id", record.input_id, "one of inputs.parquet")
         elif record.label != inputs[record.input_id]:
             yield Disagreement(record.input_id, record.lane, "label", record.label, inputs[record.input_id])
+
+
+def _against_plans(run: RunFolder) -> Iterator[Disagreement]:
+    """The forms in which the network ran had the claimed precision; what parts name, forms and places, is told."""
+    named = zip(*run.made_under(), strict=True)  # first: a live run tells both before it writes a part
+    plans = yield from _held(run, PLANS, run.forward_plans)
+    places = yield from _held(run, ENVIRONMENTS, run.environments)
+    for plan in plans:
+        if plan.get("precision") != run.config.precision:
+            yield Disagreement(None, "", f"precision in {PLANS}", plan.get("precision"), run.config.precision)
+    for (name, there), numbers in zip([(ENVIRONMENTS, places), (PLANS, plans)], named, strict=False):
+        if name not in run.problems and len(there) <= max(numbers):
+            wanted = f"at least {max(numbers) + 1}, which parts name"
+            yield Disagreement(None, "", f"entries of {name}", len(there), wanted)
+
+
+def _held(run: RunFolder, name: str, read: Callable[[], list[Held]]) -> Generator[Disagreement, None, list[Held]]:
+    """What a file holds; nothing where it cannot be read, which is told once."""
+    try:
+        return read()
+    except StoreError as error:
+        if name not in run.problems:
+            yield Disagreement(None, "", name, error.received, error.rule)
+        return []

@@ -173,6 +173,19 @@ def test_a_network_of_float64_may_refuse_float32() -> None:
     assert certified(net) == certified(plain)
 
 
+class Widening(Net):
+    """Makes float64 of whatever comes, so that weights of float32 cannot be multiplied with it."""
+
+    def forward(self, x: Tensor) -> Any:
+        return super().forward(x.double())
+
+
+def test_a_core_that_cannot_run_in_float32_is_named() -> None:
+    aces = rf.Aces(Net().eval(), rf.EntropySelector([1.0]), Widening().double())
+    with pytest.raises(ClassifierError, match="must answer every batch; got RuntimeError"):
+        list(rf.certify(aces, X, noise=rf.Gaussian(0.2), procedure=rf.AcesCertify(n=200)))
+
+
 class Breaks(Net):
     """Raises at its third batch."""
 

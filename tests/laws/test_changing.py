@@ -271,10 +271,10 @@ def test_asking_again_costs_less_than_a_percent() -> None:
         assert drawn <= (total - before) * batch <= 1.01 * drawn + 2 * batch
 
 
-def aces_run(core: nn.Module) -> tuple[list[tuple[int, int]], str]:
+def aces_run(core: nn.Module, count: int = 40) -> tuple[list[tuple[int, int]], str]:
     """(input, its core class) of the records that came, and the error that ended them."""
     aces = Aces(Buckets(), EntropySelector(0.5), core).eval()
-    inputs = [torch.tensor([number / 40, 0.5]) for number in range(40)]
+    inputs = [torch.tensor([number / 40, 0.5]) for number in range(count)]
     found: list[tuple[int, int]] = []
     options: dict[str, Any] = {"noise": rf.Gaussian(0.5), "procedure": AcesCertify(n0=20, n=300), "lanes": aces.names}
     try:
@@ -303,3 +303,25 @@ def test_a_core_that_is_no_fixed_function_of_a_row_is_found() -> None:
             return Buckets()(x) * torch.rand(len(x), 1)
 
     assert "must stay the same" in aces_run(Dropping())[1]
+
+
+class BySize(nn.Module):
+    """Its classes are others where it is asked about several rows at once."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Buckets()(x).roll(int(len(x) > 1), 1)
+
+
+class Ranked(nn.Module):
+    """The class is the number of smaller rows."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.eye(4)[x[:, 0].argsort(stable=True).argsort().clamp(max=3)]
+
+
+@pytest.mark.parametrize(("core", "count"), [(BySize(), 1), (BySize(), 40), (Ranked(), 3)], ids=["1", "40", "company"])
+def test_a_core_that_says_something_else_of_an_input_by_itself_is_refused(core: nn.Module, count: int) -> None:
+    """Asked again it always says the same: few inputs always stand in one group, and groups have one size."""
+    found, error = aces_run(core, count)
+    assert found == []
+    assert "must give one row the same scores in every batch; got clean inputs" in error

@@ -11,7 +11,7 @@ import numpy as np
 from ringfence.errors import StoreError
 from ringfence.procedures.base import Decisions, Given, Procedure, State
 from ringfence.record import Record, StageTally
-from ringfence.types import ABSTAIN, FORWARDS, IntArray, Tally
+from ringfence.types import ABSTAIN, BINS, FORWARDS, IntArray, Tally
 
 
 class Misfit(NamedTuple):
@@ -49,7 +49,7 @@ def replay(procedure: Procedure, given: Given, records: Sequence[Record]) -> Rep
         rows = [row for row, one in enumerate(records) if len(one.stages) > step and row not in ended]
         for row, draws in zip(rows, procedure.request(state[rows]).tolist(), strict=True):
             asked = (int(state["stage"][row]), int(state["drawn"][row]), draws)
-            found = _misfits(row, step, records[row].stages[step], asked, widths)
+            found = _misfits(row, step, records[row].stages[step], asked, widths, given.num_classes)
             misfits += found
             ended |= {one.row for one in found}
         rows = [row for row in rows if row not in ended]
@@ -107,11 +107,13 @@ def tally_of(entries: Sequence[StageTally], names: Sequence[str]) -> Tally:
 
 
 def _widths(procedure: Procedure, given: Given, records: Sequence[Record]) -> dict[str, int]:
-    """How many cells of each name a request must have: votes one per class and an invalid one, others as the first."""
+    """How many cells of each name a request must have: what so many classes take, where that is known, else as the
+    first."""
     first = next((one.stages[0].cells for one in records if one.stages), {})
     known = {name: np.size(cells) for name, cells in first.items() if name != FORWARDS}
     known = dict.fromkeys(procedure.reads, 0) | known
-    return {**known, **({"votes": given.num_classes + 1} if "votes" in known else {})}
+    taken = {"votes": given.num_classes + 1, "bits": 3, "scores": given.num_classes * BINS + 1}
+    return {name: taken.get(name, width) for name, width in known.items()}
 
 
 def _odd_facts(row: int, record: Record, procedure: Procedure, given: Given) -> Iterator[Misfit]:
@@ -124,11 +126,12 @@ def _odd_facts(row: int, record: Record, procedure: Procedure, given: Given) -> 
 
 
 def _misfits(
-    row: int, step: int, seen: StageTally, asked: tuple[int, int, int], widths: Mapping[str, int]
+    row: int, step: int, seen: StageTally, asked: tuple[int, int, int], widths: Mapping[str, int], classes: int
 ) -> list[Misfit]:
     """Cells that these draws cannot have given, and a request other than the one asked for.
 
-    A draw is one vote, and a fixed number of other cells; its forwards may differ, but there is at least one.
+    A draw is one vote of each member, one bit and one score of each class; of readouts that nobody here knows a fixed
+    number of cells. Its forwards may differ, but there is at least one.
     """
     found = [
         Misfit(row, f"cells of {name} of request {step}", there, width)
@@ -136,11 +139,21 @@ def _misfits(
         if (there := np.size(seen.cells.get(name, ()))) != width
     ]
     for name, counts in seen.cells.items():
-        total = int(np.sum(counts))
+        each = _of_each_kind(name, np.asarray(counts, np.int64), classes)
+        total = next((one for one in each.tolist() if one != seen.draws), int(np.sum(counts)))
         fits = total >= seen.draws if name == FORWARDS else seen.draws > 0 and total % seen.draws == 0
-        if np.min(counts, initial=0) < 0 or not fits or (name == "votes" and total != seen.draws):
+        if np.min(counts, initial=0) < 0 or not fits or not (each == seen.draws).all():
             found.append(Misfit(row, f"{name} of request {step}", total, seen.draws))
     stored = (seen.stage, seen.start, seen.draws)
     if stored != asked:
         found.append(Misfit(row, f"request {step} (stage, start, draws)", stored, asked))
     return found
+
+
+def _of_each_kind(name: str, counts: IntArray, classes: int) -> IntArray:
+    """How many draws (kinds,) the cells of each member, or of each class's scores, say that there were."""
+    if name == "scores" and len(counts) == classes * BINS + 1:  # an invalid draw is one of each class
+        return np.asarray(counts[:-1].reshape(classes, BINS).sum(1) + counts[-1] // classes)
+    if name in ("votes", "member_votes") and len(counts) % (classes + 1) == 0:
+        return np.asarray(counts.reshape(-1, classes + 1).sum(1))
+    return counts.sum(keepdims=True) if name == "bits" else np.empty(0, np.int64)

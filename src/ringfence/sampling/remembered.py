@@ -16,6 +16,7 @@ from ringfence.classifiers import Classifier
 from ringfence.data import Input
 from ringfence.errors import ClassifierError
 from ringfence.sampling.agreement import Tolerance, tolerance
+from ringfence.sampling.check import ALONE, SINGLE
 from ringfence.sampling.devices import beside_batches, without_autocast
 from ringfence.sampling.draws import PADDING
 from ringfence.sampling.forward import left_early
@@ -171,8 +172,8 @@ REMEMBERED = 4
 class Facts:
     """Every input with what the classifier knows of it before any noise; classifiers that tell none are asked nothing.
 
-    Always so many rows at once, the last one repeated: what a network says of an input may depend on the size of its
-    batch, and must not on where a run began.
+    Always so many rows at once, the last one repeated: the last digits of what a network says of an input may depend on
+    the size of its batch, and must not on where a run began.
     """
 
     def __init__(self, classifier: nn.Module, device: torch.device) -> None:
@@ -197,6 +198,7 @@ class Facts:
             said = [(one.x, row[None]) for one, row in zip(group, scores, strict=True)]
             if self._within is None:
                 self._first, self._within = said[:REMEMBERED], tolerance(scores).alone
+                self._check_alone([x for x, _ in said], scores, self._within)
             self._said |= {one.id: each for one, each in zip(group, said, strict=True)}
             yield from zip(group, self._classifier.facts(scores.squeeze(1)), strict=True)
 
@@ -216,13 +218,24 @@ class Facts:
             if bool(self._within.off(found, torch.cat([scores for _, scores in again])).any()):
                 raise changed("clean inputs that were asked about again")
 
-    def _ask(self, inputs: list[Tensor]) -> Tensor:
-        """Scores (n, 1, K) of at most ASKED_AT_ONCE clean inputs, on the host."""
+    def _check_alone(self, inputs: list[Tensor], scores: Tensor, within: Tolerance) -> None:
+        """Refuse what says of most of a few inputs, each by itself, something else than in their group, as of the noisy
+        rows of a run."""
+        alone = torch.cat([self._ask([x], rows=1) for x in inputs[:ALONE]])
+        if bool(within.off(alone, scores[:ALONE]).float().mean() > 0.5):
+            if bool(within.off(self._ask(inputs), scores).any()):
+                raise changed("clean inputs that were asked about again")
+            rule, received = "must give one row the same scores in every batch", f"clean inputs: {SINGLE}"
+            remedy = "Check the core network for what depends on its batch, or on the size of it."
+            raise ClassifierError("classifier", rule, received, remedy)
+
+    def _ask(self, inputs: list[Tensor], rows: int = ASKED_AT_ONCE) -> Tensor:
+        """Scores (n, 1, K) of clean inputs, at most so many rows of them, on the host."""
         assert self._classifier is not None
-        rows = inputs + inputs[-1:] * (ASKED_AT_ONCE - len(inputs))
+        batch = inputs + inputs[-1:] * (rows - len(inputs))
         with self._apart, without_autocast(self._device):
             try:
-                scores = self._classifier.clean_scores(torch.stack(rows))
+                scores = self._classifier.clean_scores(torch.stack(batch))
             except (SystemExit, GeneratorExit) as error:
                 raise left_early(error) from error
             return scores[: len(inputs)].unsqueeze(1).float().cpu()

@@ -16,7 +16,7 @@ from ringfence.errors import StoreError
 from ringfence.store.atomic import StoreWarning, json_bytes
 from ringfence.store.config import RunConfig, plain
 from ringfence.store.guarded import Guarded
-from ringfence.store.manifest import ANSWERS, CONFIG, FILES, INPUTS, PART, SUMMARY
+from ringfence.store.manifest import ANSWERS, CONFIG, ENVIRONMENTS, FILES, INPUTS, PART, PLANS, SUMMARY
 from ringfence.store.parts import InputInfo, inputs_bytes, parse_inputs
 
 Kind = TypeVar("Kind", dict[str, Any], list[Any])
@@ -121,7 +121,7 @@ class Folder(ABC):
 
     def environments(self) -> list[dict[str, Any]]:
         """Where the parts were computed, one entry per kind of machine and forward plan."""
-        return self._list("environment.json")
+        return self._list(ENVIRONMENTS)
 
     def add_environment(self, entry: Mapping[str, Any]) -> int:
         """Number of this entry, added where it is new; differences are warned about."""
@@ -129,7 +129,7 @@ class Folder(ABC):
         known = self.environments()
         if described in known:
             return known.index(described)
-        self._files.replace("environment.json", json_bytes([*known, described]))
+        self._files.replace(ENVIRONMENTS, json_bytes([*known, described]))
         before = known[-1] if known else described
         changed = [key for key in described if key != "forward_plan" and described[key] != before.get(key)]
         if changed:
@@ -140,12 +140,12 @@ class Folder(ABC):
 
     def forward_plans(self) -> list[dict[str, Any]]:
         """The forward shapes used, oldest first; a run has one unless memory ran out."""
-        return self._list("forward.json")
+        return self._list(PLANS)
 
     def add_forward_plan(self, plan: Mapping[str, Any]) -> int:
         """Store the plan as the one now in use and return its number."""
         plans = self.forward_plans()
-        self._files.replace("forward.json", json_bytes([*plans, plain(plan)]))
+        self._files.replace(PLANS, json_bytes([*plans, plain(plan)]))
         return len(plans)
 
     def answers(self) -> Answers | None:

@@ -25,8 +25,8 @@ from ringfence.store.atomic import json_bytes, read_file, write_atomically
 MANIFEST = "manifest.json"
 ABSENT = "absent"
 CONFIG, INPUTS = "config.json", "inputs.parquet"
-ANSWERS, SUMMARY = "answers.json", "summary.json"
-FILES = (CONFIG, "environment.json", "forward.json", ANSWERS, INPUTS, SUMMARY)
+ENVIRONMENTS, PLANS, ANSWERS, SUMMARY = "environment.json", "forward.json", "answers.json", "summary.json"
+FILES = (CONFIG, ENVIRONMENTS, PLANS, ANSWERS, INPUTS, SUMMARY)
 """What may stand beside the parts; other names in the folder are none of the run's business."""
 
 SEAL = "seal.json"

@@ -208,6 +208,14 @@ class RunFolder(Folder):
                 rows += entry if (self.path / name).stat().st_mtime >= moment else 0
         return rows // len(self.config.classifier.names)
 
+    def made_under(self) -> set[tuple[int, int]]:
+        """The entries of environment.json and forward.json that its parts name, by their numbers, -1 for none."""
+        found = set()
+        for name in self._whole_parts():
+            with suppress(*DAMAGE):  # it does not count, and ``tables`` tells why
+                found.add(conditions(self.path / name))
+        return found
+
     def merge_parts(self) -> None:
         """Join the small parts of a finished run that were made under the same conditions.
 
