@@ -84,16 +84,17 @@ def test_a_consensus_is_not_compiled_unasked(monkeypatch: pytest.MonkeyPatch, ba
 class Slow(nn.Module):
     """Takes its time, by a clock of the test's own."""
 
-    def __init__(self, clock: list[float], seconds_of_row: float) -> None:
+    def __init__(self, clock: list[float], seconds_of_row: float, channels_last: float = 1.0) -> None:
         super().__init__()
-        self.clock, self.each, self.rows = clock, seconds_of_row, 0
+        self.clock, self.each, self.rows, self.last = clock, seconds_of_row, 0, channels_last
 
     def __deepcopy__(self, known: object) -> Slow:
         return self  # there is one clock
 
     def forward(self, x: Tensor) -> Tensor:
         self.rows += len(x)
-        self.clock[0] += self.each * len(x)
+        last = x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
+        self.clock[0] += self.each * len(x) * (self.last if last else 1.0)
         return x.flatten(1)[:, :3]
 
 
@@ -104,15 +105,28 @@ class Slow(nn.Module):
 def test_a_slow_network_makes_a_run_long(
     monkeypatch: pytest.MonkeyPatch, of_row: float, draws: int, long: bool
 ) -> None:
-    """Two batches are asked; then sizes are tried, of which the first takes long enough to need no others."""
+    """Two batches are asked of each layout; then sizes, of which the first takes long enough to need no others."""
     clock = [0.0]
     monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
     slow = Slow(clock, of_row).eval()
     plan = fastest_plan(slow, SHAPE, 3, CPU, draws=draws)
-    timed = 2 * 100 + 2 if draws >= probe.WORTH_TIMING * 100 else 0  # and a row of each that shows whether it pools
+    timed = 4 * 100 + 4 if draws >= probe.WORTH_TIMING * 100 else 0  # and a row of each that shows whether it pools
     assert (slow.rows > timed) is long
     assert long or slow.rows <= timed
     assert plan.batch == (20 if long else 100)
+
+
+@pytest.mark.parametrize(("times", "draws", "kept"), [(1.3, 20_000, False), (1.05, 20_000, True), (1.3, 9999, True)])
+@pytest.mark.usefixtures("measured")
+def test_images_are_not_channels_last_where_that_is_slower(
+    monkeypatch: pytest.MonkeyPatch, times: float, draws: int, kept: bool
+) -> None:
+    """Clearly so, and in a run that is long enough to ask."""
+    clock = [0.0]
+    monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
+    plan = fastest_plan(Slow(clock, 1e-3, channels_last=times).eval(), SHAPE, 3, CPU, draws=draws)
+    assert plan.channels_last is kept
+    assert plan.batch == 100
 
 
 @pytest.mark.usefixtures("measured")
