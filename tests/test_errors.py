@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ringfence as rf
-from ringfence.errors import ArgumentError, StoreError
+from ringfence.errors import ArgumentError, StoreError, check_word
 
 ROOT = Path(rf.__file__).parent
 
@@ -37,6 +37,14 @@ def test_the_library_says_the_argument_and_the_command_line_its_option() -> None
     for argument in ("skip", "limit"):
         with pytest.raises(ArgumentError, match=f"^{argument}: must be at least 1; got 0"):
             rf.load_dataset("default", **{argument: 0})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["l3", None, ["l2"], {"l2"}])
+def test_a_word_that_is_none_of_the_known_ones_is_refused(value: object) -> None:
+    """Of whatever kind: a list cannot be looked up in a table."""
+    check_word("norm", "l2", {"l2": 2.0, "l1": 1.0}, "Use l2.")
+    with pytest.raises(ArgumentError, match=r"norm: must be l2 or l1; got .* Use l2\."):
+        check_word("norm", value, {"l2": 2.0, "l1": 1.0}, "Use l2.")
 
 
 def test_the_library_knows_no_options() -> None:

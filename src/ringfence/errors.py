@@ -118,7 +118,7 @@ class Collected:
 
 def check_word(argument: str, value: object, known: Collection[str], remedy: str) -> None:
     """Refuse a word that is none of the known ones."""
-    if value not in known:
+    if value not in tuple(known):  # of a table: what cannot be looked up is no word either
         rule = f"must be {' or '.join(known)}" if len(known) == 2 else f"must be one of {', '.join(known)}"
         raise ArgumentError(argument, rule, repr(value), remedy)
 
