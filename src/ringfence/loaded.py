@@ -21,6 +21,7 @@ from ringfence.models import LoadedModel, load_model
 from ringfence.models.architecture import preprocessing_in_words
 from ringfence.models.grammar import live_places
 from ringfence.noise import NOISES
+from ringfence.procedures import Given
 from ringfence.same_network import Asked
 from ringfence.sampling import count_classes, pick_device
 from ringfence.store import RunConfig
@@ -79,6 +80,7 @@ class Loaded:
             preprocessing_in_words(self.module, self.dataset.shape),
             self._one_class_in_words,
             self._fewer_classes_in_words,
+            self._too_few_draws_in_words,
         )
         return [one for one in told if one]
 
@@ -122,6 +124,16 @@ class Loaded:
             return None
         told = f"the data has {len(names)} classes, the network {self.classes}"
         return f"{told}: {names[0]} is taken for its class 0, {names[-1]} for its class {len(names) - 1}."
+
+    @property
+    def _too_few_draws_in_words(self) -> str | None:
+        """That every input will be abstained from."""
+        value = self.certification
+        mechanism, law = value.mechanisms[0], value.noise.law.over(math.prod(self.dataset.shape))
+        if value.test.can_answer(Given(self.classes, law, mechanism, 1.0)):
+            return None
+        told = f"no outcome of {value.test.most_draws} draws of an input proves anything"
+        return f"{told}: every one will be abstained from. Give more."
 
     def work(self, inputs: Iterable[Input], execution: Execution, config_hash: str = "") -> Work:
         """What an engine is given for some of the inputs."""

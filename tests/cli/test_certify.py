@@ -145,6 +145,18 @@ def test_fast_on_a_processor_is_half_precision(call: Call, tmp_path: Path, monke
     assert rf.RunFolder.open(tmp_path / "other").config.precision == "fp32", "what is said goes before"
 
 
+@pytest.mark.parametrize(("command", "least"), [("certify", 10), ("predict", 11)])
+def test_draws_of_which_no_outcome_proves_anything_are_told(
+    call: Call, tmp_path: Path, command: str, least: int
+) -> None:
+    """At alpha .001 nine draws of ten show no more than a half; the rank test needs one more."""
+    told = "draws of an input proves anything: every one will be abstained from. Give more."
+    few = call(command, *SMALL, "--n", least - 1, "--out", tmp_path / "few")
+    assert told in few.stderr
+    assert "100.0" in few.stdout
+    assert told not in call(command, *SMALL, "--n", least, "--out", tmp_path / "enough").stderr
+
+
 def test_mean_and_std_belong_to_the_model(call: Call, tmp_path: Path, models: Path, dots: Path) -> None:
     words = ["--model", f"{models}:build", "--data", dots, "--sigma", 0.2, "--n", 300, "--mean", 0.5, "--std", 0.25]
     certified(call, tmp_path / "run", *words)

@@ -158,6 +158,10 @@ class Procedure(ABC):
         p_a, p_b = self.best_bounds
         return float(given.radius(np.array(p_a), np.array(p_b)))
 
+    def can_answer(self, given: Given) -> bool:
+        """Whether the most favourable counts would prove anything."""
+        return not self.claims_radius or self.best_case(given) > 0
+
     @property
     @abstractmethod
     def most_draws(self) -> int:

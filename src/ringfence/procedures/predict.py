@@ -81,6 +81,10 @@ class Predict(Predictor):
         passed = state["done"] & (rank_test(state["hits"], state["rival"]) <= self.alpha)
         return self.answered(np.where(passed, state["top"], ABSTAIN))
 
+    def can_answer(self, given: Given) -> bool:
+        """Whether so many draws for one class pass the rank test."""
+        return bool(rank_test(np.array([self.n]), np.array([0]))[0] <= self.alpha)
+
     def claim(self, norm: str) -> str:
         """About the class alone."""
         return "each answer is the smoothed classifier's most probable class"
