@@ -119,7 +119,7 @@ def test_without_the_extra_the_remedy_is_named(tmp_path: Path, monkeypatch: pyte
     def missing(name: str) -> None:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr("ringfence.report.import_module", missing)
+    monkeypatch.setattr("ringfence.errors.import_module", missing)
     message = simplex("map", "--out", tmp_path / "m.png", code=2).stderr
     assert 'pip install "ringfence[report]"' in message
 
