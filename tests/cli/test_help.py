@@ -58,6 +58,16 @@ def test_everyday_options_fit_one_screen_and_the_rest_is_one_word_away(call: Cal
     assert all(names[0] in whole for names in hidden)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [("verify", "RUN..."), ("gate", "RUN"), ("info", "[RUN]"), ("plot", "RUN..."), ("zoo add", "FILE...")],
+)
+def test_usage_has_arguments_in_one_form(call: Call, words: str, told: str) -> None:
+    shown = call(*words.split(), "--help").stdout
+    assert shown.startswith(f"Usage: ringfence {words} [OPTIONS] {told}\n")
+    assert f"\n  {told.strip('[]')} " in shown, "as it is called below"
+
+
 def test_help_is_a_letter_away(call: Call) -> None:
     for words in (("certify",), ("zoo", "list")):
         assert call(*words, "-h").output == call(*words, "--help").output

@@ -104,6 +104,11 @@ class HelpfulCommand(TyperCommand):
         """What is wrong with options that are checked later, when the others are right."""
         return []
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Options, then arguments as they are called below; typer has another form for each kind."""
+        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
+        return ["[OPTIONS]", *(_metavar(one) if one.required else f"[{_metavar(one)}]" for one in arguments)]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the everyday options."""
         formatter.write(self.explained(ctx, everyday=True))
