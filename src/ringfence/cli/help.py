@@ -223,9 +223,12 @@ def _flags(option: Any) -> str:
 
 
 def _metavar(parameter: Any) -> str:
-    """What is written in place of a value: its kind in a letter or a word."""
-    if parameter.metavar or parameter.param_type_name == "argument":
-        return str(parameter.metavar or parameter.name.upper())
+    """What is written in place of a value: its kind in a letter or a word; of arguments their name, RUN... of runs."""
+    if parameter.metavar:
+        return str(parameter.metavar)
+    if parameter.param_type_name == "argument":
+        name = str(parameter.name).upper()
+        return name if parameter.nargs == 1 else f"{name.removesuffix('S')}..."
     held = getattr(parameter, "type_descriptor", None)  # older versions of typer have click's types
     kind = getattr(held.annotation, "__name__", "") if held else parameter.type.name
     return _KINDS.get(kind.lower(), "TEXT")

@@ -22,10 +22,7 @@ from ringfence.cli.help import SEVERAL
 
 def serve_command(
     certifications: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN...", help="Run folders or job files, each as PATH or NAME=PATH; the first answers first."
-        ),
+        list[str], typer.Argument(help="Run folders or job files, each as PATH or NAME=PATH; the first answers first.")
     ],
     host: Annotated[str, typer.Option(help="Address; others than loopback ones need tokens.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses one.")] = 8000,
@@ -200,7 +197,7 @@ def keygen_command(
 
 
 def seal_command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
     key: Annotated[Path, typer.Option(help="Private key (ringfence keygen).")],
 ) -> None:
     """Verify runs and sign their manifests, as seal.json beside them; whoever changes a run breaks its seal."""

@@ -21,9 +21,7 @@ SHOWN = 20
 
 
 def verify_command(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders, or signed certificates (FILE.json).")
-    ],
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or signed certificates (FILE.json).")],
     partial: Annotated[
         bool, typer.Option("--partial", help="A run that is not whole is no disagreement: it has not ended yet.")
     ] = False,

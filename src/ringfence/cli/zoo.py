@@ -58,10 +58,7 @@ def path_command(
 
 @zoo_app.command("add", cls=HelpfulCommand)
 def add_command(
-    files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE...", help="Weights, or a folder, .tar, .tar.gz or .zip that holds some."),
-    ],
+    files: Annotated[list[Path], typer.Argument(help="Weights, or a folder, .tar, .tar.gz or .zip that holds some.")],
     zoo: Zoo = None,
 ) -> None:
     """Keep copies of weights that the zoo knows by their hash, in $RINGFENCE_WEIGHTS or the user's cache."""
