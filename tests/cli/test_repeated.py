@@ -86,7 +86,8 @@ def test_empty_values_are_refused(words: tuple[str, ...]) -> None:
         if one.param_type_name == "option" and not one.is_flag:
             name, given = max(one.opts, key=len), [one.opts[0], *[""] * one.nargs]
         elif one in first:
-            name, given = one.metavar or one.name.upper(), [" "]
+            upper = one.name.upper()
+            name, given = one.metavar or (upper if one.nargs == 1 else f"{upper.removesuffix('S')}..."), [" "]
         else:
             continue
         with pytest.raises(Exception, match=re.escape(name)) as refused:
