@@ -16,7 +16,7 @@ import torch
 from bench_engine_cpu import SIGMA
 from bench_small_runs import FEATURE_ROWS, LOOP_ROWS, NETWORKS, network
 from common import Bar, Grid, Report, arguments, finish
-from gpu_defaults import forms
+from gpu_defaults import forms, told
 from torch import Tensor, nn
 
 import ringfence as rf
@@ -100,7 +100,7 @@ def main() -> int:
             plans.append([f"{name}, {way}", form])
             print(f"{name}, {way}: {found[way]:,.0f} draws a second, {form}", flush=True)
         rates[name] = found
-        shown = [told_of(found, way) for way in ways]
+        shown = [told(found[way], found["loop"]) if way in found else "-" for way in ways]
         rows.append([name, f"{found['loop']:,.0f}", *shown])
     worst = min(rate / found["loop"] for found in rates.values() for way, rate in found.items() if way != "loop")
     gains = [
@@ -116,11 +116,6 @@ def main() -> int:
     ]
     settings = {"inputs": INPUTS, "seconds": SECONDS, "sigma": SIGMA, "threads": 1, "of": "single timings"}
     return finish(Report("defaults_cpu", settings, grids, bars, {"rates": rates}), options)
-
-
-def told_of(found: Mapping[str, float], way: str) -> str:
-    """The rate, and how often the loop's it is."""
-    return f"{found[way]:,.0f} ({found[way] / found['loop']:.2f})" if way in found else "-"
 
 
 if __name__ == "__main__":

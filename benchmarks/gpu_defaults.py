@@ -156,7 +156,9 @@ def report(found: Sequence[Rate], seconds: float) -> Report:
     loops = {one.network: one.rate for one in found if one.how == "loop"}
     ways = list(dict.fromkeys(one.how for one in found if one.how != "loop"))
     rates = {(one.network, one.how): one for one in found}
-    shown = [[name, f"{loop:,.0f}", *(told(rates[name, how], loop) for how in ways)] for name, loop in loops.items()]
+    shown = [
+        [name, f"{loop:,.0f}", *(told(rates[name, how].rate, loop) for how in ways)] for name, loop in loops.items()
+    ]
     plans = [
         [one.network, one.how, one.plan["precision"], str(one.plan["batch"]), forms(one.plan), f"{one.start:.1f}"]
         for one in found
@@ -180,9 +182,9 @@ def report(found: Sequence[Rate], seconds: float) -> Report:
     )
 
 
-def told(one: Rate, loop: float) -> str:
+def told(rate: float, loop: float) -> str:
     """The rate, and how often the loop's it is."""
-    return f"{one.rate:,.0f} ({one.rate / loop:.2f})"
+    return f"{rate:,.0f} ({rate / loop:.2f})"
 
 
 def forms(plan: Mapping[str, Any]) -> str:

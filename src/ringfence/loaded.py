@@ -130,7 +130,7 @@ class Loaded:
         """That every input will be abstained from."""
         value = self.certification
         mechanism, law = value.mechanisms[0], value.noise.law.over(math.prod(self.dataset.shape))
-        if value.test.can_answer(Given(self.classes, law, mechanism, 1.0)):
+        if value.test.can_answer(Given(self.classes, law, mechanism)):
             return None
         told = f"no outcome of {value.test.most_draws} draws of an input proves anything"
         return f"{told}: every one will be abstained from. Give more."

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from headlines_page import Headline, away, headlines, in_short, row
+from headlines_page import Headline, away, headlines, in_short, measured, row
 from paper_runs import Run, Runs
 from paper_sweeps import entries
 from paper_tables import ROOT
@@ -48,14 +48,16 @@ def test_runs_of_other_images_draws_or_networks_are_not_taken(runs: list[Run]) -
 
 def test_what_has_no_run_says_how_far_away_it_is() -> None:
     one = next(one for one in EVERY if one.step)
-    assert row(one, [])[-2:] == [away(one.step), ""]
+    assert row(one, measured(one, []))[-2:] == [away(one.step), ""]
     assert away("no-such-step") == "not run"
     assert len({(one.paper, one.network, one.sigma, one.images) for one in EVERY}) == len(EVERY)
 
 
 def test_the_table_is_told_in_short() -> None:
-    rows = [["", off] for off in ("-2.0%", "+0.5%", "+9.0%", "")]
-    assert in_short(rows) == "3 of 4 have a run: -2.0% to +9.0% off what is published, half of them by at most 2.0%."
+    assert (
+        in_short([0.5, 9.0, -2.0], 4)
+        == "3 of 4 have a run: -2.0% to +9.0% off what is published, half of them by at most 2.0%."
+    )
 
 
 def test_members_are_averaged_each_by_itself(runs: list[Run]) -> None:

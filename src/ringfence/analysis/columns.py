@@ -19,7 +19,7 @@ from ringfence.record import Record
 from ringfence.store import CohenLog, RunFolder
 from ringfence.store.atomic import write_output, writing_errors
 from ringfence.store.schema import RECORD_SCHEMA
-from ringfence.types import BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
+from ringfence.types import ABSTAIN, BINS, SCORE_EDGES, BoolArray, FloatArray, IntArray
 
 Source = Sequence[Record] | CohenLog | RunFolder
 
@@ -50,6 +50,11 @@ class Columns:
     def labelled(self) -> BoolArray:
         """Which rows have a label: only those count for accuracies."""
         return np.asarray(self.label >= 0)
+
+    @property
+    def correct(self) -> BoolArray:
+        """Which rows answer, and with the label."""
+        return np.asarray((self.prediction == self.label) & (self.prediction != ABSTAIN))
 
     @property
     def tried_known_radii(self) -> bool:

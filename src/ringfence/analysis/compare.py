@@ -52,7 +52,7 @@ class Radii:
         about = (run.sound, run.config, run.reading, run.norm, rows.label)
         if mechanism is not None:
             return cls(f"{run.path}: {mechanism.name}", run.ids, run.radius(mechanism), *about)
-        earned = np.where(rows.labelled, rows.radius * (rows.prediction == rows.label), np.nan)
+        earned = np.where(rows.labelled, np.where(rows.correct, rows.radius, 0.0), np.nan)
         return cls(run.path, run.ids, rows.radius, *about, earned)
 
 

@@ -242,7 +242,7 @@ def default_radii(run: RunFolder) -> list[float]:
 def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> RunMetrics:
     target = float(np.nanmin(rows.target)) if rows.tried_known_radii else None
     labelled = rows.labelled
-    correct = (rows.prediction == rows.label) & (rows.prediction != ABSTAIN)
+    correct = rows.correct
     earned = np.where(correct, rows.radius, 0.0)[labelled]
     # A wrong or withheld answer stands below every radius, so that it does not count at r = 0 either.
     reached = np.where(correct, rows.radius, -1.0)[labelled]

@@ -175,9 +175,8 @@ class _Search:
         for size in sizes:
             wanted = replace(self.best, batch=size)
             plan, rate = self.measure(wanted)
-            slower = (
-                self.network.device.type == "cuda" and rate < 0.95 * before
-            )  # on a CPU it may be others that use it
+            # On a CPU it may be others that use it.
+            slower = self.network.device.type == "cuda" and rate < 0.95 * before
             if slower or plan != wanted or rate * ENOUGH_SECONDS < size:  # or memory is full, or it is long enough
                 break
             before = rate
