@@ -63,6 +63,13 @@ STEPS = {
         100,
         240,
     ),
+    "processes": Step(
+        "benchmarks/gpu_processes.py --out {work}",
+        "gpu_processes.json",
+        60,
+        150,
+        ready=f"{TRAINING}/ready-too --cases consistency-resnet110,drt-resnet20 --limit 0 --compile-limit 540",
+    ),
     "objectives": Step(
         f"{TRAINING} --cases missing --keep {{kept}} --brief --beside 3 --limit 450 --compile-limit 210",
         "gpu_training.json",

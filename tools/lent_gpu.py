@@ -6,8 +6,9 @@
 
 A call takes the steps of reproduce/stretches.yaml whose data are there, in that order, and goes on with what the one
 before it left. The first compiles beside them what the second measures before its steps, with nothing else on the
-device (benchmarks/gpu_sitting.py). Each step packs into a folder of its own. A step's program (`then`) writes what was
-found into the sweep file: there in every call, whose tree comes from here, and here at the end.
+device (benchmarks/gpu_sitting.py); beside those of the third the tests of GPUs run. Each step packs into a folder of
+its own. A step's program (`then`) writes what was found into the sweep file: there in every call, whose tree comes
+from here, and here at the end.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ LIBRARIES = (
 )
 COMPILED = ("pydantic-core",)
 """Libraries that are compiled for one version of Python."""
-MEASURED = "objectives"
-WORDS = {1: "ready", 2: "measure"}
+MEASURED = "processes objectives"
+TESTED = "tests engine kernels"
+WORDS = {1: "ready", 2: "measure", 3: "test"}
 """Of a call's command, by its number."""
-RESULTS = ("gpu.json", "gpu_limits.json", "gpu_training.json")
+RESULTS = ("gpu.json", "gpu_limits.json", "gpu_processes.json", "gpu_training.json")
 """What a measurement leaves that has a table."""
 HOME = ("zoo", "results", "reproduce/unfinished")
 """Folders that stay here: what is needed of them is carried."""
@@ -154,7 +156,14 @@ def prepare(options: argparse.Namespace) -> None:
     limits = (
         f"SPARE={options.spare} FILES={options.files} MIB={options.file_mib - 2:g} TOTAL={int(options.total_mib) - 4}"
     )
-    text = [limits, f'MEASURED="{options.measure}"', "steps() {", *lines(planned, data, carry), "}", ""]
+    text = [
+        limits,
+        f'MEASURED="{options.measure}" TESTED="{TESTED}"',
+        "steps() {",
+        *lines(planned, data, carry),
+        "}",
+        "",
+    ]
     (carry / "1" / "steps.sh").write_text("\n".join(text), encoding="utf-8")
     patterns = [f"!/{one}/*" if one == "results" else f"!/{one}" for one in home]
     patterns += ["/results/benchmarks"] if options.measure else []

@@ -35,7 +35,7 @@ if "--pack" in words:
 """
 STEPS = """
 SPARE=60 FILES=4 MIB=14 TOTAL=60
-MEASURED="some tests"
+MEASURED="some tests" TESTED="the gpu"
 steps() {
     go 1 first 1 6 "train all" "a.yaml:choose" "choose.py runs/a/runs"
     go 2 second 2 auto "all" "b.yaml:more" ""
@@ -118,6 +118,32 @@ def test_what_a_later_call_measures_is_compiled_beside_the_steps(call: Call) -> 
     (ready,) = (one for one in asked if one[0] == "benchmarks/gpu_sitting.py")
     assert ready[1:5] == ["some", "tests", "--ready", "--seconds"]
     assert jobs([one for one in asked if one is not ready])[:2] == ["a.yaml:choose train", "a.yaml:choose"]
+
+
+def test_tests_of_gpus_run_beside_the_steps(call: Call, tmp_path: Path) -> None:
+    asked = call("10", "test")
+    (tests,) = (one for one in asked if one[0] == "benchmarks/gpu_sitting.py")
+    assert tests[1:4] == ["the", "gpu", "--seconds"]
+    others = [one for one in asked if one is not tests]
+    assert others == [], "their files leave no room for others"
+    steps = tmp_path / "carry" / "1" / "steps.sh"
+    steps.write_text(STEPS.replace("FILES=4", "FILES=7"))
+    assert jobs([one for one in call("10", "test") if one[0] != tests[0]])[:2] == [
+        "a.yaml:choose train",
+        "a.yaml:choose",
+    ]
+
+
+def test_trainings_before_certifications_share_the_device(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    daemon = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    daemon.write_text(f'#!/bin/sh\necho "[\\"mps $1$([ -n "$1" ] || cat)\\"]" >> {tmp_path}/asked\n')
+    daemon.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    told = jobs(call("10"))
+    assert told == ["mps -d", "-c", "a.yaml:choose train", "mps quit", "a.yaml:choose", "choose.py", "a.yaml:chosen"]
 
 
 @pytest.mark.parametrize("minutes", ["2.4", "", "ten"])
