@@ -121,7 +121,8 @@ def main() -> int:
             for case in options.cases.split(",")
             for n in spreads(int(case.split(":")[2]))
         }
-        held.callback(lambda: [one.kill() for each in spread.values() for one in each])
+        for one in [one for each in spread.values() for one in each]:
+            held.callback(one.kill)
         for each in spread.values():
             for one in each:
                 told(one)
