@@ -23,11 +23,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+TABLES = 15
+"""Seconds that a step needs behind its last row."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """words: of Python, {work}: the folder of results, {kept}: the latest result of that name; result: what comes back.
+    """words: of Python, {work}: the folder of results, {kept}: the latest result of that name, {seconds}: those in which
+    the last row must be there; result: what comes back.
 
     least: seconds without which it is not begun; most: it is ended then. ready: words that fill its caches.
     """
@@ -63,15 +66,8 @@ STEPS = {
         100,
         240,
     ),
-    "processes": Step(
-        "benchmarks/gpu_processes.py --out {work}",
-        "gpu_processes.json",
-        60,
-        150,
-        ready=f"{TRAINING}/ready-too --cases consistency-resnet110,drt-resnet20 --limit 0 --compile-limit 540",
-    ),
     "objectives": Step(
-        f"{TRAINING} --cases missing --keep {{kept}} --brief --beside 3 --limit 450 --compile-limit 210",
+        f"{TRAINING} --cases missing --keep {{kept}} --brief --beside 3 --limit {{seconds}} --compile-limit 210",
         "gpu_training.json",
         300,
         480,
@@ -89,13 +85,14 @@ STEPS = {
 }
 
 
-def words_of(text: str, step: Step, work: Path) -> list[str]:
-    """A step's command: what is measured is put among the latest result."""
+def words_of(text: str, step: Step, work: Path, seconds: float = 0.0) -> list[str]:
+    """A step's command: what is measured is put among the latest result; seconds: that it has."""
     newest = next(
         (one for one in (work / step.result, ROOT / "results" / "benchmarks" / step.result) if one.exists()), None
     )
     text = text if newest is not None else text.replace("--keep {kept}", "")
-    return [sys.executable, *(word.format(work=work, kept=newest) for word in text.split())]
+    given = {"work": work, "kept": newest, "seconds": int(seconds - TABLES)}
+    return [sys.executable, *(word.format(**given) for word in text.split())]
 
 
 def begun(words: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -130,7 +127,7 @@ def run(names: Sequence[str], work: Path, out: Path, seconds: float) -> list[str
             continue
         turn = time.monotonic()
         until = min(turn + step.most, over)
-        code = ended(begun(words_of(step.words, step, work)), until)
+        code = ended(begun(words_of(step.words, step, work, until - turn)), until)
         if code >= 0 or until < over:  # what had no time is taken again
             mark.write_text(f"{code}\n")
         print(f"== {name}: code {code} after {time.monotonic() - turn:.0f} s", flush=True)

@@ -243,12 +243,3 @@ def test_small_networks_are_measured_in_both_forms(tmp_path: Path) -> None:
     assert len(found) == 4, done.stderr
     assert [one["form"] for one in found] == 2 * ["compiled", "first layers one kernel"]
     assert all(min(one["rate"], one["certified"]) > 0 and one["off"] < 0.05 for one in found)
-
-
-@pytest.mark.slow
-def test_trainings_are_spread_over_processes_without_a_gpu_too(tmp_path: Path) -> None:
-    script, words = ROOT / "benchmarks" / "gpu_processes.py", ["--quick", "--cases", "lenet:gaussian:2"]
-    assert run(script, *words, "--seconds", "0.1", "--out", str(tmp_path)).returncode == 0
-    rows = json.loads((tmp_path / "gpu_processes.json").read_text())["measurements"]["rows"]
-    assert [(one["processes"], one["members"]) for one in rows] == [(1, 2), (2, 2)]
-    assert all(one["ms"] > 0 for one in rows)

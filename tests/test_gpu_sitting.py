@@ -102,6 +102,12 @@ def test_results_so_far_are_those_of_the_steps_before(sitting: Any, tmp_path: Pa
     assert words[words.index("--keep") + 1] == str(tmp_path / "gpu_limits.json")
 
 
+def test_a_step_that_writes_its_tables_last_knows_when_it_must_be_over(sitting: Any, tmp_path: Path) -> None:
+    step = sitting.STEPS["objectives"]
+    words = sitting.words_of(step.words, step, tmp_path, 396.0)
+    assert 300 < int(words[words.index("--limit") + 1]) <= 386
+
+
 @pytest.mark.parametrize(("script", "option"), [("gpu_limits.py", "only"), ("gpu_training.py", "cases")])
 def test_every_case_that_a_step_names_exists(sitting: Any, script: str, option: str) -> None:
     done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / script), "--list"], capture_output=True, text=True)

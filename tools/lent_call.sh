@@ -3,11 +3,9 @@
 #
 # carry/1/steps.sh, which tools/lent_gpu.py wrote, holds the limits and a line for each step. A step whose data did not
 # come yet is left for a later call, as are the steps of a sweep file that waits for a choice. What a step packed goes
-# into a folder of its number once it ends: of a packing that is killed nothing is left in OUT. Where a step trains
-# before it certifies, the trainings share the device by NVIDIA's MPS, if it is there and works.
+# into a folder of its number once it ends: of a packing that is killed nothing is left in OUT.
 OUT=$1 MINUTES=$2 FIRST=${3:-} PYTHON=${PYTHON:-python3} HELD=
 export PYTHONUNBUFFERED=1 PYTHONPATH=carry/1/lib:src
-CONTEXT='import ctypes as c; d = c.CDLL("libcuda.so.1"); exit(d.cuInit(0) or d.cuDevicePrimaryCtxRetain(c.byref(c.c_void_p()), 0))'
 UNPACK=()
 for part in $(find carry -maxdepth 1 -name '[0-9]*' | sort -V); do UNPACK+=(--unpack "$part"); done
 
@@ -22,13 +20,11 @@ go() { # number, mark that it is done, folders that hold its data, jobs at the s
         left=$((END - SECONDS))
         [ ! -e "$mark" ] || break
         [ $left -ge 30 ] && [ $FILES -ge 1 ] || { echo "== $number finds no time, or no file for it: $jobs" && break; }
-        [ "$phase" != train ] || share
         echo "== $number, $phase, $left s: $jobs"
         $PYTHON -m ringfence sweep "$jobs" $([ "$phase" = all ] || echo "--phase $phase") "${UNPACK[@]}" \
             --data runs/data --budget ${left}s --side-by-side "$together" \
             --pack "$OUT" --pack-mib "$MIB" --pack-files $FILES --pack-total $TOTAL --no-pack-pictures
         code=$?
-        alone
         echo "== $number, $phase: code $code after $SECONDS s"
         [ "$phase" != all ] || [ $code != 0 ] || touch "$mark"
     done
@@ -39,19 +35,6 @@ go() { # number, mark that it is done, folders that hold its data, jobs at the s
         # shellcheck disable=SC2086
         $PYTHON $then && HELD=${HELD/ $file /}
     fi
-}
-
-share() { # kernels of several processes at the same time
-    command -v nvidia-cuda-mps-control > /dev/null || return 0
-    export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps CUDA_MPS_LOG_DIRECTORY=/tmp/mps-log
-    mkdir -p /tmp/mps /tmp/mps-log
-    nvidia-cuda-mps-control -d > /tmp/mps-log/begun 2>&1 && timeout 60 $PYTHON -c "$CONTEXT" && echo "== by MPS" || alone
-}
-
-alone() { # the daemon ends when its clients have
-    [ -n "${CUDA_MPS_PIPE_DIRECTORY:-}" ] || return 0
-    echo quit | timeout 30 nvidia-cuda-mps-control
-    unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 }
 
 spent() { # a folder of what comes back

@@ -39,11 +39,11 @@ LIBRARIES = (
 )
 COMPILED = ("pydantic-core",)
 """Libraries that are compiled for one version of Python."""
-MEASURED = "processes objectives"
+MEASURED = "objectives"
 TESTED = "tests engine kernels"
 WORDS = {1: "ready", 2: "measure", 3: "test"}
 """Of a call's command, by its number."""
-RESULTS = ("gpu.json", "gpu_limits.json", "gpu_processes.json", "gpu_training.json")
+RESULTS = ("gpu.json", "gpu_limits.json", "gpu_training.json")
 """What a measurement leaves that has a table."""
 HOME = ("zoo", "results", "reproduce/unfinished")
 """Folders that stay here: what is needed of them is carried."""

@@ -43,10 +43,10 @@ class Seen:
 
 @pytest.fixture
 def schedule(program: list[str], tmp_path: Path) -> Callable[..., Schedule]:
-    def make(sweep: Sweep, side_by_side: int = 1, only: str = "", together: bool = True) -> Schedule:
+    def make(sweep: Sweep, side_by_side: int = 1, only: str = "") -> Schedule:
         sweep.work.prepare(tmp_path, None, (), ())
         chosen = [job for job in sweep.jobs if job.name.startswith(only)]
-        return Schedule(chosen, sweep.jobs, [Worker(program) for _ in range(side_by_side)], together)
+        return Schedule(chosen, sweep.jobs, [Worker(program) for _ in range(side_by_side)])
 
     return make
 
@@ -121,12 +121,6 @@ def test_trainings_that_share_go_together_and_one_that_fails_does_not_stop_the_o
     assert seen.most <= 3
     assert sorted(name for name, state in seen.ended if state == "done") == ["a", "apart", "c", "d"]
     assert [name for name, state in seen.ended if state == "failed"] == ["b"]
-
-
-def test_each_has_a_process_where_processes_share_the_device(sweep: Read, schedule: Callable[..., Schedule]) -> None:
-    one, seen = schedule(sweep("train: [{name: a}, {name: b}, {name: c}]"), side_by_side=2, together=False), Seen()
-    one.run(seen)
-    assert sorted(seen.begun) == [["a"], ["b"], ["c"]]
 
 
 def test_the_budget_stops_what_runs_and_the_rest_waits(sweep: Read, schedule: Callable[..., Schedule]) -> None:

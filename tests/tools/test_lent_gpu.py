@@ -134,18 +134,6 @@ def test_tests_of_gpus_run_beside_the_steps(call: Call, tmp_path: Path) -> None:
     ]
 
 
-def test_trainings_before_certifications_share_the_device(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "bin").mkdir()
-    daemon = tmp_path / "bin" / "nvidia-cuda-mps-control"
-    daemon.write_text(f'#!/bin/sh\necho "[\\"mps $1$([ -n "$1" ] || cat)\\"]" >> {tmp_path}/asked\n')
-    daemon.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    told = jobs(call("10"))
-    assert told == ["mps -d", "-c", "a.yaml:choose train", "mps quit", "a.yaml:choose", "choose.py", "a.yaml:chosen"]
-
-
 @pytest.mark.parametrize("minutes", ["2.4", "", "ten"])
 def test_minutes_are_whole(call: Call, minutes: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):

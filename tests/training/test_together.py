@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -186,6 +187,25 @@ def test_three_times_the_rounding_of_the_plain_network_is_no_error_of_the_compil
     with torch.autocast("cpu", torch.bfloat16):
         found = gradient_drift(member, plain, lambda x: member(x) * (1.3 + 0.3 * times), x)
     assert found == pytest.approx(drift, abs=0.02)
+
+
+def test_what_is_off_by_chance_is_looked_at_once_more() -> None:
+    torch.manual_seed(0)
+    member, x, asked = nn.Linear(3, 4), torch.rand(2, 3), list[float]()
+
+    def off(times: int) -> Callable[[Tensor], Tensor]:
+        asked.clear()
+
+        def fast(x: Tensor) -> Tensor:
+            asked.append(float(x[0, 0]))
+            return member(x) * (2.0 if len(asked) <= times else 1.0)
+
+        return fast
+
+    check_gradients(member, member, off(1), x)
+    assert asked == [float(x[0, 0]), float(x[1, 2])], "at other inputs"
+    with pytest.raises(ArgumentError, match="compile"):
+        check_gradients(member, member, off(2), x)
 
 
 def test_compiled_code_whose_gradients_are_nan_is_refused() -> None:

@@ -80,7 +80,7 @@ def sweep_command(
             if travel.carry is not None:
                 travel.gather(chosen, every, data, zoos)
                 return
-            schedule = Schedule(chosen, every, _hired(engine, held, count, stem), together=not _overlapping())
+            schedule = Schedule(chosen, every, _hired(engine, held, count, stem))
             if not is_quiet():
                 announce(schedule, every)
             Thread(target=_import_drawing, daemon=True).start()  # while the jobs run there is nothing to do here
@@ -192,11 +192,6 @@ def _workers(text: str, chosen: Sequence[Job]) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 64:
         raise ArgumentError("--side-by-side", "must be auto or a number from 1 to 64", repr(text), "Use auto.")
     return int(text)
-
-
-def _overlapping() -> bool:
-    """Whether kernels of several processes overlap on this machine's GPU by themselves: NVIDIA's MPS is running."""
-    return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists()
 
 
 def _print_list(chosen: Sequence[Job], as_json: bool) -> None:

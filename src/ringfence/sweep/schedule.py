@@ -98,15 +98,10 @@ def seconds_of(budget: str | None) -> float | None:
 
 
 class Schedule:
-    """The chosen jobs of one or more sweeps, begun in this order. every: all of their jobs; workers: who runs them.
+    """The chosen jobs of one or more sweeps, begun in this order. every: all of their jobs; workers: who runs them."""
 
-    together: whether jobs that may share a process do, whose kernels then overlap on a GPU.
-    """
-
-    def __init__(
-        self, chosen: Sequence[Job], every: Sequence[Job], workers: Sequence[Runs], together: bool = True
-    ) -> None:
-        self.chosen, self._together = tuple(chosen), together
+    def __init__(self, chosen: Sequence[Job], every: Sequence[Job], workers: Sequence[Runs]) -> None:
+        self.chosen = tuple(chosen)
         self.states: dict[str, State] = {job.key: "done" if job.done else "waiting" for job in chosen}
         self._there = {job.key for job in every if job.key not in self.states and job.work.there(job)}
         self._estimates = Estimates(every)
@@ -165,7 +160,7 @@ class Schedule:
             return None
         first = ready[0]
         group = [first]
-        if self._together and first.checked.shares is not None and first.key not in self._alone:
+        if first.checked.shares is not None and first.key not in self._alone:
             kind = (first.work, first.checked.shares)
             alike = [job for job in ready if (job.work, job.checked.shares) == kind and job.key not in self._alone]
             while len(group) < min(free, len(alike)) and self._fits(first, len(busy) + len(group) + 1):
