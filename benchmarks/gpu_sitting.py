@@ -29,8 +29,8 @@ TABLES = 15
 
 @dataclass(frozen=True)
 class Step:
-    """words: of Python, {work}: the folder of results, {kept}: the latest result of that name, {seconds}: those in which
-    the last row must be there; result: what comes back.
+    """words: of Python, {work}: the folder of results, {kept}: the latest result of that name, {seconds}: in which the
+    last row must be there; result: what comes back.
 
     least: seconds without which it is not begun; most: it is ended then. ready: words that fill its caches.
     """
