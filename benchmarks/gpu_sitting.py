@@ -109,10 +109,10 @@ def ended(process: subprocess.Popen[bytes], until: float) -> int:
         return process.wait()
 
 
-def copied(work: Path, out: Path) -> None:
-    """What came out so far, under names that say whose it is."""
+def copied(names: Sequence[str], work: Path, out: Path) -> None:
+    """What came out of these steps so far, under names that say whose it is."""
     out.mkdir(parents=True, exist_ok=True)
-    for result in {step.result for step in STEPS.values()}:
+    for result in {STEPS[name].result for name in names}:
         if (work / result).exists():
             shutil.copy(work / result, out / result.replace("/", "-"))
 
@@ -131,8 +131,8 @@ def run(names: Sequence[str], work: Path, out: Path, seconds: float) -> list[str
         if code >= 0 or until < over:  # what had no time is taken again
             mark.write_text(f"{code}\n")
         print(f"== {name}: code {code} after {time.monotonic() - turn:.0f} s", flush=True)
-        copied(work, out)
-    copied(work, out)
+        copied(names, work, out)
+    copied(names, work, out)
     return [name for name in names if not (work / f"{name}.done").exists()]
 
 
