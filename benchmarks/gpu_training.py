@@ -100,6 +100,11 @@ def log_of(options: argparse.Namespace, case: str, prepare: bool) -> Path:
     return Path(options.cache / f"{'prepare' if prepare else 'case'}-{case}.log")
 
 
+def mark_of(options: argparse.Namespace, case: str) -> Path:
+    """There once what the case needs is compiled."""
+    return Path(options.cache / f"{case}.compiled")
+
+
 def complaint(options: argparse.Namespace, case: str, prepare: bool) -> None:
     """The end of what a process that failed wrote."""
     lines = log_of(options, case, prepare).read_text().splitlines()
@@ -120,10 +125,10 @@ def started(options: argparse.Namespace, case: str, prepare: bool, threads: int)
 
 
 def prepared(options: argparse.Namespace, cases: dict[str, Any], until: float) -> None:
-    """Compile what the cases need, all at the same time."""
+    """Compile what the cases need, all at the same time; what an earlier call has compiled is in the cache."""
     begin, processes = time.monotonic(), dict[str, subprocess.Popen[str]]()
     for name, case in cases.items():
-        if case.compiles:
+        if case.compiles and not mark_of(options, name).exists():
             processes[name] = started(options, name, True, 6 if case.arch == "resnet110" else 3)
     while processes and time.monotonic() < until:
         for name, process in list(processes.items()):
@@ -131,6 +136,8 @@ def prepared(options: argparse.Namespace, cases: dict[str, Any], until: float) -
                 print(f"compiled {name}: {time.monotonic() - begin:.0f} s, code {process.returncode}", flush=True)
                 if process.returncode:
                     complaint(options, name, True)
+                else:
+                    mark_of(options, name).touch()
                 processes.pop(name)
         time.sleep(0.2)
     for name, process in processes.items():

@@ -133,15 +133,23 @@ def objective_of(name: str) -> Objective:
     return NoiseAugmentation(1) if name == "gaussian" else build_objective(name, {})
 
 
-def ours(asked: Asked, name: str, beside: tuple[int, ...] = (3,), whole: bool = False, fused: bool = False) -> Rows:
+def ours(
+    asked: Asked,
+    name: str,
+    beside: tuple[int, ...] = (3,),
+    whole: bool = False,
+    fused: bool = False,
+    compiled: bool = True,
+) -> Rows:
     """Our recorded step of an objective: alone and with others side by side; whole: its parts, and epochs of ``train``.
 
     A joint objective has three members in one training. fused: attacks by the kernels, where there is CUDA.
     """
     objective = objective_of(name)
     each = JOINT if objective.grouping == "together" else 1
-    told = {"objective": f"{name}, m = {objective.copies}{', fused attacks' if fused else ''}"}
-    more = {"fused": fused and asked.size.cuda}
+    form = f"{', fused attacks' if fused else ''}{'' if compiled else ', uncompiled'}"
+    told = {"objective": f"{name}, m = {objective.copies}{form}"}
+    more = {"fused": fused and asked.size.cuda, "compile": compiled}
     yield from _alone(asked, objective, each, told, whole, more)
     if asked.prepare:
         return
@@ -262,7 +270,8 @@ def _cases() -> dict[str, Case]:
     for arch in ("resnet20", "lenet", "resnet110"):
         for name in OBJECTIVES[1:]:
             many = (3, 10) if (name, arch) == ("consistency", "resnet110") else (3,)
-            found[f"{name}-{arch}"] = Case(partial(ours, name=name, beside=many), arch)
+            slow = arch == "resnet110" and name in ("drt", "gal")  # not compiled in nine minutes
+            found[f"{name}-{arch}"] = Case(partial(ours, name=name, beside=many, compiled=not slow), arch, not slow)
     forms: dict[str, dict[str, Any]] = {
         "whole": {"label": "all before backward compiled as one", "make": whole_step},
         "stacked": {"label": "6 stacked by groups", "make": stacked_step, "members": 6, "count": 6},
