@@ -41,8 +41,8 @@ COMPILED = ("pydantic-core",)
 """Libraries that are compiled for one version of Python."""
 MEASURED = "objectives"
 TESTED = "tests engine kernels"
-WORDS = {1: "ready", 2: "measure", 3: "test"}
-"""Of a call's command, by its number."""
+WORDS, LONG = ("ready", "measure", "test"), 5
+"""Of the commands of the first calls that take so many minutes; shorter ones bring data."""
 RESULTS = ("gpu.json", "gpu_limits.json", "gpu_training.json")
 """What a measurement leaves that has a table."""
 HOME = ("zoo", "results", "reproduce/unfinished")
@@ -171,10 +171,16 @@ def prepare(options: argparse.Namespace) -> None:
     parts = sorted(int(one.name) for one in carry.iterdir() if one.name.isdecimal())
     print(f"The tree that travels: {travelling(()):.1f} MiB, and beside it each of carry/1 to {parts[-1]} fits.")
     calls += [calls[-1]] * (parts[-1] - len(calls))
+    told = said(calls) if options.measure else {}
     for number, minutes in enumerate(calls, 1):
         carried = f"with carry/{number}" if number in parts else "on the same machine"
-        print(f'call {number} ({minutes} minutes), {carried}: bash tools/lent_call.sh "$OUT" {minutes}', end="")
-        print(f" {WORDS[number]}" if options.measure and number in WORDS else "")
+        command = f'bash tools/lent_call.sh "$OUT" {minutes} {told.get(number, "")}'.rstrip()
+        print(f"call {number} ({minutes} minutes), {carried}: {command}")
+
+
+def said(calls: Sequence[int]) -> dict[int, str]:
+    """Call -> what the first ones that do more than bring data do besides their steps."""
+    return dict(zip([number for number, minutes in enumerate(calls, 1) if minutes >= LONG], WORDS, strict=False))
 
 
 def gathered(planned: Sequence[Step], words: Sequence[str]) -> Sequence[Step]:

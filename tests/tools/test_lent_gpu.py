@@ -158,6 +158,12 @@ def test_steps_are_prepared_as_far_as_the_minutes_go(lent: Any) -> None:
     assert lent.reached(looked_at, 9) == [looked_at[0], looked_at[2]]
 
 
+def test_calls_that_only_bring_data_measure_nothing(lent: Any) -> None:
+    assert lent.said([10, 10, 8]) == {1: "ready", 2: "measure", 3: "test"}
+    assert lent.said([1, 1, 10, 10, 5]) == {3: "ready", 4: "measure", 5: "test"}
+    assert lent.said([1, 10]) == {2: "ready"}
+
+
 def test_archives_are_taken_in_by_steps_and_last_those_of_a_killed_one(lent: Any, tmp_path: Path) -> None:
     for name in ("10", "9", ".writing-out-1"):
         (tmp_path / name).mkdir()
