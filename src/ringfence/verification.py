@@ -39,7 +39,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
 
     partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
     """
-    config = run.config
+    run, config = run.in_norm(None), run.config  # whichever norm it is shown in, another one was proved and stored
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(run.path, rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
