@@ -209,10 +209,12 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
 def _against_summary(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
     """Numbers of the summary, which scripts quote, are those of the records."""
     told = (yield from _held(run, SUMMARY, lambda: [run.summary() or {}])) or [{}]
-    lanes = told[0].get("lanes", [])
+    lanes, by_lane = told[0].get("lanes", []), dict[object, list[Record]]()
+    for one in records:
+        by_lane.setdefault(one.lane, []).append(one)
     for entry in lanes if isinstance(lanes, list) else [lanes]:
         try:
-            rows = [one for one in records if entry.get("lane") in (None, one.lane)]
+            rows = by_lane.get(entry["lane"], []) if "lane" in entry else records
             judged = [one for one in rows if one.label is not None]
             wanted = {"count": len(rows), "abstention": _share(one.abstained for one in rows)}
             stored = {name: entry[name] for name in wanted}
@@ -221,7 +223,7 @@ def _against_summary(run: RunFolder, records: Sequence[Record]) -> Iterator[Disa
                 stored[name] = share
                 wanted[name] = _share(bool(one.correct) and one.radius >= float(radius) for one in judged)
             found = [name for name in wanted if not math.isclose(stored[name], wanted[name], abs_tol=1e-9)]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             yield Disagreement(None, "", f"lanes of {SUMMARY}", entry, f"metrics of a lane ({type(error).__name__})")
             continue
         for name in found:
