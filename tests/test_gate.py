@@ -18,6 +18,8 @@ import ringfence as rf
 from ringfence.cli import app
 from ringfence.errors import ArgumentError, RingfenceError, StoreError
 from ringfence.gate import Demand, _few_classes
+from ringfence.gate import gate as judged
+from ringfence.stats.norms import InNorm
 from ringfence.store.manifest import Manifest
 
 
@@ -202,6 +204,24 @@ def test_the_norm_of_the_radius_is_named(tmp_path: Path) -> None:
     value.run(tmp_path / "run")
     verdict = rf.load(tmp_path / "run").gate("0.1@0.1")
     assert verdict.to_dict()["norm"] == "l1"
+
+
+def test_a_run_shown_in_another_norm_is_judged_in_that_one(tmp_path: Path) -> None:
+    """It is verified as it was stored; an honest one was called edited, every radius of it."""
+    net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
+    net[1].weight = nn.Parameter(torch.tensor([[-5.0], [5.0]]).expand(2, 16))
+    data, where = (torch.ones(20, 1, 4, 4), torch.ones(20)), rf.Execution(device="cpu", batch=100, check=False)
+    for procedure, in_l2, in_linf in ((rf.Fixed(n0=10, n=300), 0.2, 0.2), (rf.Sequential(0.4, n=2000), 0.4, 0.1)):
+        value = rf.Certification(net, data, noise=rf.Gaussian(0.5), procedure=procedure)
+        made = value.run(tmp_path / procedure.name, where)
+        shown = made.in_norm(InNorm("linf"))  # 16 coordinates: a quarter
+        assert rf.verify(shown) == []
+        stored, verdict = (judged(one, Demand(0.1, radius)) for one, radius in ((made, in_l2), (shown, 0.09)))
+        assert (stored.certified, stored.norm, verdict.certified, verdict.norm) == (20, "l2", 20, "linf")
+        assert float(np.asarray(shown.records(["radius"])["radius"]).max()) < 0.5
+        if procedure.targets:
+            with pytest.raises(ArgumentError, match=r"only tried radii up to 0\.1; .*certify --radius 0\.8"):
+                judged(shown, Demand(0.1, 2 * in_linf))
 
 
 def test_a_verdict_of_exact_noise_names_its_lattice(run: Path, tmp_path: Path) -> None:

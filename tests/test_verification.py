@@ -330,7 +330,7 @@ def with_lanes(run: rf.RunFolder, path: Path, changes: Mapping[str, dict[str, ob
     found = rf.RunFolder.create_or_resume(path, run.config.with_entries({"classifier": {"lanes": lanes}}))
     found.append([replace(row, config_hash=found.digest, lane=names[row.lane]) for row in run.read()])
     found.write_inputs(run.inputs())
-    found.write_summary(run.summary() or {})
+    found.write_summary({"shape": run.shape})
     return [one.what for one in rf.verify(found)]
 
 
@@ -511,9 +511,10 @@ def test_settings_that_say_another_norm_or_a_shrinking_identity_are_found(tmp_pa
         assert name in [one.what for one in found]
 
 
-def small_run(path: Path, tree: Any, **more: Any) -> rf.RunFolder:
+def small_run(path: Path, tree: Any, labels: Sequence[int] | None = None, **more: Any) -> rf.RunFolder:
     """Two grey pictures; what is made agrees with itself."""
-    data = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    data: Any = torch.rand(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    data = data if labels is None else (data, torch.tensor(labels))
     given = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n0=10, n=50), **more}
     value = rf.Certification(tree, data, **given)
     run = value.run(path, rf.Execution(device="cpu", plan=ForwardPlan(100), check=False))
@@ -609,3 +610,62 @@ def test_a_disagreement_is_told_in_a_sentence() -> None:
     assert Disagreement(3, "", "radius", 0.9, 0.5).told == "input 3 lane -: radius is 0.9, it should be 0.5"
     changed = Disagreement(None, "", "config.json", "was changed after it was written", AS_WRITTEN)
     assert changed.told == "config.json was changed after it was written"
+
+
+def test_no_more_inputs_than_were_chosen(tmp_path: Path) -> None:
+    """limit and stop say how many there can be at most: a number above that is of another choice."""
+    run = small_run(tmp_path / "run", flat())
+    for choice, most in (
+        ({"limit": 1}, 1),
+        ({"stop": 1}, 1),
+        ({"stop": 3, "skip": 3}, 1),
+        ({"stop": 2, "limit": 5}, 2),
+    ):
+        other = recast(run, run.config.with_entries({"data": choice}), tmp_path / str(choice))
+        found = [(one.what, one.stored, one.recomputed) for one in rf.verify(other)]
+        assert found == [("data.count", 2, f"at most {most}, by limit, stop and skip")] * (most < 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"count": 3}, ["count"]),
+        ({"abstention": 0.25}, ["abstention"]),
+        ({"certified_accuracy": {"0.0": 0.9, "0.1": 0.9}}, ["certified accuracy at 0.0", "certified accuracy at 0.1"]),
+        ({"count": "many"}, ["lanes of"]),
+        ({"certified_accuracy": [1.0]}, ["lanes of"]),
+    ],
+)
+def test_a_summary_that_says_other_numbers_than_the_records_is_found(
+    tmp_path: Path, change: dict[str, object], told: list[str]
+) -> None:
+    run = small_run(tmp_path / "run", rf.lanes(flat(), flat(), votes="none", singles=True), labels=[0, 1])
+    first, second = (run.summary() or {})["lanes"]
+    run.write_summary({"lanes": [first, second | change], "shape": run.shape})
+    assert [one.what.removesuffix("summary.json").removesuffix(" in ").strip() for one in rf.verify(run)] == told
+
+
+def test_thresholds_of_one_selector_counted_the_same_draws(tmp_path: Path) -> None:
+    """Counts of another input in one lane follow from its procedure; those of the other lanes say otherwise."""
+    torch.manual_seed(0)
+    aces = rf.Aces(flat(), rf.EntropySelector([0.9, 0.95, 0.99]), flat())
+    run = small_run(tmp_path / "run", aces, procedure=rf.AcesCertify(n0=10, n=50))
+
+    def forged(name: str, lane: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> list[str]:
+        rows = [
+            replace(row, stages=tuple(replace(one, cells=change({**one.cells})) for one in row.stages))
+            if row.lane == lane and row.input_id == 0
+            else row
+            for row in run.read()
+        ]
+        found = rf.RunFolder.create_or_resume(tmp_path / name, run.config)
+        found.append(rows)
+        return [one.what for one in rf.verify(found, partial=True) if one.what in ("votes", "bits")]
+
+    middle = run.config.classifier.names[1]
+    assert forged("none", middle, lambda cells: cells) == []
+    swapped = forged("votes", middle, lambda cells: cells | {"votes": cells["votes"][[1, 0, 2]]})
+    assert swapped == ["votes"] * 4  # in both requests, beside the lane below and the one above
+    fewer = forged("bits", run.config.classifier.names[2], lambda cells: cells | {"bits": cells["bits"][[1, 0, 2]]})
+    assert fewer
+    assert set(fewer) == {"bits"}

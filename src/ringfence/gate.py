@@ -60,7 +60,7 @@ class Verdict:
 
     certified of inputs were right with at least the radius; lower: bound on the certified accuracy of the population
     that the inputs were drawn from, false with probability at most 1 - confidence; passed: lower >= accuracy;
-    norm: of the radius, the one that was proved; lattice: the steps per unit of exact noise, whose claims are about
+    norm: of the radius, the one the run is shown in; lattice: the steps per unit of exact noise, whose claims are about
     inputs in whole steps; doubts: why the inputs may speak of another population than is meant.
     """
 
@@ -125,7 +125,7 @@ def gate(run: RunFolder, demand: Demand, confidence: float = 0.95, lane: str | N
     )
     told = tuple(one for one in doubts if one)
     lattice = run.config.noise.lattice if demand.radius else None
-    return Verdict(demand.accuracy, demand.radius, *counted, norm=run.config.norm, lattice=lattice, doubts=told)
+    return Verdict(demand.accuracy, demand.radius, *counted, norm=run.norm, lattice=lattice, doubts=told)
 
 
 def _few_classes(labels: IntArray, classes: int) -> str | None:
@@ -162,10 +162,10 @@ def _too_few(inputs: int, best: float) -> str:
 def _answering(run: RunFolder, radius: float) -> Procedure:
     """The run's procedure; refused if it never tried this radius: not to have tried is not to have failed."""
     test = procedure_in(run.config)
-    tried = max(test.targets, default=np.inf) if test.claims_radius else 0.0
+    tried = run.factor * max(test.targets, default=np.inf) if test.claims_radius else 0.0
     if radius > tried:
         rule = f"the run only tried radii up to {tried:g}"
-        remedy = f"Ask for a radius up to {tried:g}, or prove it: ringfence certify --radius {radius:g}."
+        remedy = f"Ask for a radius up to {tried:g}, or prove it: ringfence certify --radius {radius / run.factor:g}."
         raise ArgumentError("certified", rule, f"radius {radius:g}", remedy)
     return test
 

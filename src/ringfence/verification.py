@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from ringfence.contradictions import AS_WRITTEN, AT_ONCE, Disagreement, Expected
 from ringfence.errors import RingfenceError, StoreError
 from ringfence.procedures import EnsembleAfterSmoothing
 from ringfence.progress import followed
-from ringfence.record import Lane, Record
+from ringfence.record import Lane, Record, StageTally
 from ringfence.store import RunConfig, RunFolder, StoreWarning
-from ringfence.store.manifest import ENVIRONMENTS, INPUTS, PLANS
+from ringfence.store.manifest import ENVIRONMENTS, INPUTS, PLANS, SUMMARY
 from ringfence.store.parts import sorted_rows
 from ringfence.store.schema import RECORD_SCHEMA, from_table
+from ringfence.types import IntArray
 
 if TYPE_CHECKING:
     from ringfence.lift import Lift
@@ -37,7 +39,7 @@ def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
 
     partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
     """
-    config = run.config
+    run, config = run.in_norm(None), run.config  # whichever norm it is shown in, another one was proved and stored
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
         raise StoreError(run.path, rule, "a run imported from a log", "The log kept no counts: re-run to verify.")
@@ -64,7 +66,7 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     for record in records:
         lanes.setdefault(record.input_id, []).append(record.lane)
     known = sorted(run.config.classifier.names)
-    yield from _across_lanes(records)
+    yield from _across_lanes(run.config, records)
     for one, there in lanes.items():
         if there != known:
             yield Disagreement(one, "", "lanes", there, known)
@@ -76,21 +78,43 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
     count = run.config.data.count  # every row names these settings; the manifest's number is nobody's word but its own
     if count is not None and run.expected != count:
         yield Disagreement(None, "", "inputs that the manifest expects", run.expected, count)
+    data = run.config.data
+    most = min(data.limit or count or 0, -(-data.stop // data.skip) if data.stop else count or 0)
+    if count is not None and count > most:
+        yield Disagreement(None, "", "data.count", count, f"at most {most}, by limit, stop and skip")
     shape, told = run.shape, run.config.noise.coordinates
     if shape is not None and told is not None and told != math.prod(shape):
         yield Disagreement(None, "", "noise.coordinates", told, math.prod(shape))
     yield from _against_tree(run.config, records, shape, partial)
     yield from _against_inputs(run, records)
+    yield from _against_summary(run, records)
     yield from _against_plans(run)
 
 
-def _across_lanes(records: Sequence[Record]) -> Iterator[Disagreement]:
-    """What was known of an input before any noise is the same in all its lanes."""
-    first: dict[int, Record] = {}
+def _across_lanes(config: RunConfig, records: Sequence[Record]) -> Iterator[Disagreement]:
+    """What was known of an input before any noise is the same in all its lanes; and thresholds of one selector are read
+    off the same draws, of which a higher one certifies no fewer."""
+    first, thetas = dict[int, Record](), {lane.name: lane.theta for lane in config.classifier.lanes}
+    asked = dict[tuple[int, int, int, int], list[tuple[float, str, StageTally]]]()
     for record in records:
         told = first.setdefault(record.input_id, record).facts
         if record.facts != told:
             yield Disagreement(record.input_id, record.lane, "facts", dict(record.facts), dict(told))
+        if (theta := thetas.get(record.lane)) is not None:
+            for one in record.stages:
+                request = (record.input_id, one.stage, one.start, one.draws)
+                asked.setdefault(request, []).append((theta, record.lane, one))
+    for (input_id, *_), same in asked.items():
+        for (_, _, lower), (_, lane, one) in pairwise(sorted(same, key=lambda each: each[0])):
+            less, more = (_cells(each, "bits") for each in (lower, one))
+            if not np.array_equal(_cells(one, "votes"), _cells(lower, "votes")):
+                yield Disagreement(input_id, lane, "votes", _cells(one, "votes"), _cells(lower, "votes"))
+            if (more[1:2] < less[1:2]).any() or not np.array_equal(more[2:], less[2:]):
+                yield Disagreement(input_id, lane, "bits", more, f"no fewer than of a lower theta, {less}")
+
+
+def _cells(tally: StageTally, name: str) -> IntArray:
+    return np.asarray(tally.cells.get(name, ()), np.int64)
 
 
 def _against_tree(
@@ -180,6 +204,35 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
             yield Disagreement(record.input_id, record.lane, "input_id", record.input_id, "one of inputs.parquet")
         elif record.label != inputs[record.input_id]:
             yield Disagreement(record.input_id, record.lane, "label", record.label, inputs[record.input_id])
+
+
+def _against_summary(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
+    """Numbers of the summary, which scripts quote, are those of the records."""
+    told = (yield from _held(run, SUMMARY, lambda: [run.summary() or {}])) or [{}]
+    lanes, by_lane = told[0].get("lanes", []), dict[object, list[Record]]()
+    for one in records:
+        by_lane.setdefault(one.lane, []).append(one)
+    for entry in lanes if isinstance(lanes, list) else [lanes]:
+        try:
+            rows = by_lane.get(entry["lane"], []) if "lane" in entry else records
+            judged = [one for one in rows if one.label is not None]
+            wanted = {"count": len(rows), "abstention": _share(one.abstained for one in rows)}
+            stored = {name: entry[name] for name in wanted}
+            for radius, share in entry["certified_accuracy"].items():
+                name = f"certified accuracy at {radius}"
+                stored[name] = share
+                wanted[name] = _share(bool(one.correct) and one.radius >= float(radius) for one in judged)
+            found = [name for name in wanted if not math.isclose(stored[name], wanted[name], abs_tol=1e-9)]
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            yield Disagreement(None, "", f"lanes of {SUMMARY}", entry, f"metrics of a lane ({type(error).__name__})")
+            continue
+        for name in found:
+            yield Disagreement(None, entry.get("lane") or "", f"{name} in {SUMMARY}", stored[name], wanted[name])
+
+
+def _share(which: Iterable[bool]) -> float:
+    chosen = list(which)
+    return sum(chosen) / max(len(chosen), 1)
 
 
 def _against_plans(run: RunFolder) -> Iterator[Disagreement]:

@@ -129,6 +129,29 @@ def test_an_input_that_cannot_be_read_is_recorded_told_and_tried_again(tmp_path:
     assert rf.verify(again) == []
 
 
+@pytest.mark.parametrize("at", ["write_inputs", "write_summary"])
+def test_a_session_that_is_killed_leaves_no_end_of_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """Inputs that could be read after all had records, and nothing made the files anew that said how many there are."""
+
+    def killed(*given: object) -> None:
+        raise Stop
+
+    with warnings.catch_warnings(action="ignore"):
+        into(tmp_path / "run", data=failing(3, 11))
+    with monkeypatch.context() as patch:
+        patch.setattr(rf.RunFolder, at, killed)
+        with pytest.raises(Stop):
+            into(tmp_path / "run")
+    left = rf.RunFolder.open(tmp_path / "run")
+    assert (left.summary(), rf.verify(left, partial=True)) == (None, [])
+    again = into(tmp_path / "run")
+    assert len(again.inputs()) == COUNT
+    assert (again.summary() or {})["lanes"][0]["count"] == COUNT
+    assert rf.verify(again) == []
+
+
 def test_data_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"inputs that can be read; got cannot be decoded"):
         into(tmp_path / "run", data=failing(*range(COUNT)))

@@ -230,6 +230,30 @@ def test_a_loud_input_hides_no_change_of_the_others() -> None:
         list(rf.certify(Switches(), inputs, noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=1000), execution=execution))
 
 
+def test_a_change_of_a_member_that_few_rows_ask_is_found() -> None:
+    """Where the first two agree nobody hears the third, and they agreed on every row that was remembered."""
+
+    class At(nn.Module):
+        def __init__(self, edge: float, calls: int) -> None:
+            super().__init__()
+            self.edge, self.left = edge, calls
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.left -= 1
+            scores = torch.cat([self.edge - x, x - self.edge], 1)
+            return scores if self.left > 0 else scores.flip(1)
+
+    def certified(calls: int) -> list[rf.Record]:
+        members = rf.KConsensus([At(0.0, 10**9), At(0.08, 10**9), At(0.0, calls)], 2)
+        inputs, execution = torch.linspace(-1, 1, 8)[:, None], rf.Execution(device="cpu", plan=ForwardPlan(100))
+        given: dict[str, Any] = {"sigma": 0.5, "n": 5000, "num_classes": 2, "check": False, "execution": execution}
+        return list(rf.certify(members.eval(), inputs, **given))
+
+    assert len(certified(10**9)) == 8
+    with pytest.raises(ClassifierError, match="must stay the same"):
+        certified(200)
+
+
 class ChangesForBrightOnes(nn.Module):
     """Another function of bright inputs after so many calls; of dark ones it stays the same."""
 

@@ -57,6 +57,16 @@ class Checked:
         """Whether a valid row had other scores in other company."""
         return bool((torch.isfinite(self.answer.scores).all(-1).any(1).cpu() & ~self.steady).any())
 
+    def first(self, rows: int) -> tuple[Tensor, Tensor]:
+        """So many of the steady rows at most, and their scores: where rows differ in work those that took most of it.
+
+        Of a K-consensus the others do not show what the members say that were asked about these alone.
+        """
+        found, work = self.steady.nonzero().flatten(), self.answer.work
+        if isinstance(work, Tensor):
+            found = found[work.cpu().view(len(work), -1).sum(1)[found].argsort(descending=True, stable=True)]
+        return self.sample[found[:rows]], self.answer.scores[found[:rows]]
+
 
 @dataclass(frozen=True)
 class _Plain:

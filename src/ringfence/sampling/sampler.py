@@ -64,11 +64,10 @@ class Sampler:
         self._samples = list(samples) or [torch.full(shape, 0.5, dtype=torch.float32)]
         checked = self._checked(plan, keep)
         self._use(checked.forward)
-        if not bool(checked.steady.any()):
+        rows, scores = checked.first(FIRST)
+        if not len(rows):
             rule, remedy = "must answer some noisy inputs with finite, repeatable scores", "Use fp32, or another model."
             raise ClassifierError("classifier", rule, "none among those asked before the run", remedy)
-        first = checked.steady.nonzero().flatten()[:FIRST]
-        rows, scores = checked.sample[first], checked.answer.scores[first]
         self._remembered = Remembered(rows, scores, checked.tolerance, keeps=not checked.jumped)
         self._supply.fill_up_with(self._remembered.rows)
         fuse = self.plan.compiles_on(device)

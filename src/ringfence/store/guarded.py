@@ -116,8 +116,11 @@ class Guarded:
         write_atomically(self.path / name, content)
 
     def add_part(self, content: bytes, rows: int, taken: Iterable[str] = ()) -> Path:
-        """Make the next part, exclusively, and under none of the names that are taken."""
-        manifest = self.settled()
+        """Make the next part, exclusively, and under none of the names that are taken.
+
+        What was written at an end goes first, for it was none: where the run is killed now it would stay for good.
+        """
+        manifest = self._without(SUMMARY, INPUTS)
         name = self._next(manifest, taken)
         entry = Entry(blake2b=digest_of(content), rows=rows, earlier=ABSENT)
         manifest.with_file(name, entry).save(self.path)
@@ -172,6 +175,17 @@ class Guarded:
                 manifest = manifest.with_file(name, None)
             elif found in (entry.blake2b, entry.earlier):
                 manifest = manifest.with_file(name, Entry(blake2b=found, rows=entry.rows))
+        return manifest
+
+    def _without(self, *names: str) -> Manifest:
+        """The manifest as the disk has it, once these files are taken away."""
+        manifest = self.settled()
+        for name in names:
+            if (old := manifest.files.get(name)) is not None:
+                manifest.with_file(name, Entry(blake2b=old.blake2b, earlier=ABSENT)).save(self.path)
+                with writing_errors(self.path / name):
+                    (self.path / name).unlink(missing_ok=True)
+                manifest = manifest.with_file(name, None)
         return manifest
 
     def _next(self, manifest: Manifest, taken: Iterable[str] = ()) -> str:

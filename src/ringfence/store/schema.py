@@ -80,7 +80,7 @@ def _holes(stages: pa.ListArray) -> bool:
 
 RANGES: dict[str, tuple[float, float]] = {
     "prediction": (-1, 2**31),
-    "label": (-1, 2**31),
+    "label": (0, 2**31),
     "radius": (0, 1e300),
     "p_a": (0, 1),
     "p_b": (0, 1),
