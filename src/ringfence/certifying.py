@@ -17,7 +17,7 @@ from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
 from ringfence.loggers import Logger, PythonLogger, tell_metrics
 from ringfence.mechanisms import Mechanism
-from ringfence.models.grammar import Tree
+from ringfence.models.compose import Part
 from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
     noise: Noise | None
     procedure: Procedure | None
     mechanism: Mechanisms | None
-    also: tuple[Mechanism, ...]
+    also: Mechanisms
     lift: Lift | None
     num_classes: int | None
     lanes: Sequence[str]
@@ -55,13 +55,11 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def certify(
-    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Options]
-) -> Iterator[Record]: ...
+def certify(classifier: Part, data: Any, *, out: None = None, **asked: Unpack[Options]) -> Iterator[Record]: ...
 @overload
-def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Options]) -> Run: ...
+def certify(classifier: Part, data: Any, *, out: str | Path, **asked: Unpack[Options]) -> Run: ...
 def certify(
-    classifier: str | Tree | nn.Module,
+    classifier: Part,
     data: Any,
     *,
     sigma: float | None = None,
@@ -71,7 +69,7 @@ def certify(
     noise: Noise | None = None,
     procedure: Procedure | None = None,
     mechanism: Mechanisms | None = None,
-    also: tuple[Mechanism, ...] = (),
+    also: Mechanisms = (),
     lift: Lift | None = None,
     num_classes: int | None = None,
     lanes: Sequence[str] = (),
@@ -107,13 +105,16 @@ def certify(
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
     where = wrong.ask(lambda: _placed(execution, device)) or Execution()
     wrong.ask(lambda: _check_loggers(loggers))
+    law = drawn or Gaussian(1.0)
     with wrong:
         value = Certification(
             classifier,
             data,
-            noise=drawn or Gaussian(1.0),
+            noise=law,
             procedure=test,
-            mechanism=(*chosen_mechanisms(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
+            mechanism=tuple(one for part in (mechanism, also) for one in chosen_mechanisms(part, law))
+            if also
+            else mechanism,
             precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from itertools import zip_longest
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
@@ -24,6 +25,7 @@ from ringfence.store.schema import RECORD_SCHEMA, from_table
 if TYPE_CHECKING:
     from ringfence.lift import Lift
     from ringfence.models.grammar import Tree
+    from ringfence.runs import Run
 
 Held = TypeVar("Held")
 
@@ -32,11 +34,14 @@ _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 
 
-def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
+def verify(run: RunFolder | Run | str | PathLike[str], partial: bool = False) -> list[Disagreement]:
     """Every difference between what the folder claims and what follows from it; empty when all agree.
 
+    run: a folder, or its path, or what ``certify`` and ``load`` return.
     partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
     """
+    if not isinstance(run, RunFolder):
+        run = RunFolder.open(fspath(run)) if isinstance(run, str | PathLike) else run.folder
     config = run.config
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"
