@@ -255,7 +255,8 @@ class Smoothed:
     ) -> list[Record]:
         """A certificate per input: for a known radius by the sequential test, else the largest radius n draws prove.
 
-        batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None].
+        batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None]. What takes
+        longer than a moment shows a bar, on terminals and in notebooks with ipywidgets.
         """
         return self._run(batch, _procedure(procedure, radius=radius, n=n, alpha=alpha), mechanism, seed)
 
@@ -272,19 +273,21 @@ class Smoothed:
         how = self._execution.expecting(len(batch), procedure)
         if how.measures:
             how = replace(how, plan=self._measured, on_plan=self._keep_plan)
-        records = list(
-            certify(
-                self.model,
-                list(batch),
-                noise=self.noise,
-                procedure=procedure,
-                mechanism=mechanism,
-                num_classes=self.num_classes,
-                lanes=("main",),  # one record per input: more lanes than one are refused
-                seed=seed,
-                execution=how,
+        draws = None if procedure.stops_early else procedure.most_draws
+        with bar("certifying" if procedure.claims_radius else "predicting", len(batch), draws=draws) as report:
+            records = list(
+                certify(
+                    self.model,
+                    list(batch),
+                    noise=self.noise,
+                    procedure=procedure,
+                    mechanism=mechanism,
+                    num_classes=self.num_classes,
+                    lanes=("main",),  # one record per input: more lanes than one are refused
+                    seed=seed,
+                    execution=replace(how, on_progress=all_of(how.on_progress, report)),
+                )
             )
-        )
         return sorted(records, key=lambda record: record.input_id)
 
     def _keep_plan(self, plan: ForwardPlan) -> None:
