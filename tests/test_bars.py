@@ -70,3 +70,14 @@ def test_a_run_of_a_program_has_a_bar(
     assert "3/3 inputs" in capsys.readouterr().err
     rf.certify("default", X, **options, progress=False, out=tmp_path / "other")
     assert capsys.readouterr().err == ""
+
+
+def test_a_batch_in_memory_has_a_bar_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("ringfence.bars.MOMENT", 0.0)
+    smoothed = rf.Smoothed(rf.load_model("default").module, sigma=0.5, execution=FAST)
+    for terminal in (False, True):
+        monkeypatch.setenv("TTY_COMPATIBLE", str(int(terminal)))
+        for doing, ask in (("certifying", smoothed.certify), ("predicting", smoothed.predict)):
+            assert [one.input_id for one in ask([one.x for one in X], n=200)] == [0, 1, 2]
+            assert (f"{doing} " in capsys.readouterr().err) == terminal

@@ -595,6 +595,12 @@ def test_mechanisms_may_be_named_in_either_spelling() -> None:
         rf.Certification("default", noise=rf.Gaussian(0.5), mechanism=7)  # type: ignore[arg-type]
 
 
+def test_one_further_mechanism_is_named_as_several_are() -> None:
+    for also in ("renyi", ("renyi",), renyi):
+        [record] = rf.certify("default", rf.Data(limit=1), sigma=0.5, n=100, also=also)
+        assert list(record.radii) == ["neyman_pearson", "renyi"]
+
+
 def test_shares_of_alpha_are_asked_for_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     spent = property(lambda self: AlphaLedger.shared(self.alpha, ("first of many", self.alpha * 1e-298)))
     monkeypatch.setattr(rf.Fixed, "spent", spent)

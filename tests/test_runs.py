@@ -90,6 +90,24 @@ def test_a_run_reads_back(run: rf.Run) -> None:
     assert frame["correct"].all()
 
 
+def test_a_run_is_verified_by_itself_its_folder_or_its_path(run: rf.Run) -> None:
+    path = run.folder.path
+    assert [rf.verify(one) for one in (run, run.folder, path, str(path))] == [[]] * 4
+
+
+def test_files_are_named_by_paths_too(tmp_path: Path) -> None:
+    digits = rf.load_dataset("default", limit=2)
+    np.savez(tmp_path / "digits.npz", x=torch.stack([one.x for one in digits]), y=digits.labels)
+    net, data = tmp_path / "net (1).pth.tar", tmp_path / "digits.npz"
+    torch.save({"arch": "lenet", "state_dict": rf.load_model("default").module.state_dict()}, net)
+    asked: dict[str, Any] = {"noise": rf.Gaussian(0.5), "procedure": rf.Fixed(n0=10, n=100)}
+    for one in (data, rf.Data(data)):
+        assert [record.draws for record in rf.certify(net, one, **asked)] == [110, 110]
+    assert rf.Data(data).name == str(data)
+    assert len(rf.load_dataset(data)) == 2
+    assert rf.load_model(net).digest == rf.load_model(f"'{net}'").digest
+
+
 def test_a_run_reports_itself(run: rf.Run, tmp_path: Path) -> None:
     page = run.report(tmp_path / "page.html")
     assert "<html" in page.read_text()

@@ -136,6 +136,23 @@ def test_classes_in_another_order_are_told_from_a_guess() -> None:
         certified(Colours(), (x[:6], order[y[:6]]))
 
 
+def test_blue_before_red_and_folders_in_another_order_are_both_told_where_both_explain_it() -> None:
+    x, y = coloured()
+    x, y = x[y != 1], y[y != 1]
+    with pytest.raises(
+        DataError, match=r"blue, green, red: .*21 of 21 would be right\. Or else: The network numbers its"
+    ):
+        certified(Colours(), (x, 2 - y))
+
+
+def test_a_network_that_answers_nothing_but_nan_is_told_so_and_not_to_be_normalised() -> None:
+    x, y = coloured()
+    with pytest.raises(
+        ClassifierError, match="must return finite scores; got NaN or infinite scores for all 32 inputs"
+    ):
+        certified(Colours(lambda x: x * float("nan")), (x, y))
+
+
 def test_labels_outside_the_classes_are_named() -> None:
     x, y = coloured()
     with pytest.raises(DataError, match=r"labels must be 0 to 3 .*label 4 .*count from 1: subtract 1"):

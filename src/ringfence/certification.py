@@ -17,7 +17,7 @@ from ringfence.lift import Identity, Lift
 from ringfence.loaded import Loaded, loaded
 from ringfence.mechanisms import Mechanism, check_together, mechanisms_named
 from ringfence.models import lanes_of, root_is_sound
-from ringfence.models.compose import tree_of
+from ringfence.models.compose import Part, tree_of
 from ringfence.models.grammar import Live, Tree, live_places, with_live
 from ringfence.named_parts import (
     check_kinds,
@@ -74,7 +74,7 @@ class Certification:
 
     def __init__(
         self,
-        classifier: str | Tree | nn.Module | Mapping[str, Any],
+        classifier: Part | Mapping[str, Any],
         data: Any = "default",
         *,
         noise: Noise,

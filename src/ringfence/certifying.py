@@ -17,7 +17,7 @@ from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
 from ringfence.loggers import Logger, PythonLogger, tell_metrics
 from ringfence.mechanisms import Mechanism
-from ringfence.models.grammar import Tree
+from ringfence.models.compose import Part
 from ringfence.named_parts import resolved_precision
 from ringfence.noise import Gaussian, Noise, noise_with
 from ringfence.procedures import Fixed, Predict, Procedure, Sequential
@@ -38,7 +38,7 @@ class Options(TypedDict, total=False):
     noise: Noise | None
     procedure: Procedure | None
     mechanism: Mechanisms | None
-    also: tuple[Mechanism, ...]
+    also: Mechanisms
     lift: Lift | None
     num_classes: int | None
     lanes: Sequence[str]
@@ -55,13 +55,11 @@ class Options(TypedDict, total=False):
 
 
 @overload
-def certify(
-    classifier: str | Tree | nn.Module, data: Any, *, out: None = None, **asked: Unpack[Options]
-) -> Iterator[Record]: ...
+def certify(classifier: Part, data: Any, *, out: None = None, **asked: Unpack[Options]) -> Iterator[Record]: ...
 @overload
-def certify(classifier: str | Tree | nn.Module, data: Any, *, out: str | Path, **asked: Unpack[Options]) -> Run: ...
+def certify(classifier: Part, data: Any, *, out: str | Path, **asked: Unpack[Options]) -> Run: ...
 def certify(
-    classifier: str | Tree | nn.Module,
+    classifier: Part,
     data: Any,
     *,
     sigma: float | None = None,
@@ -71,7 +69,7 @@ def certify(
     noise: Noise | None = None,
     procedure: Procedure | None = None,
     mechanism: Mechanisms | None = None,
-    also: tuple[Mechanism, ...] = (),
+    also: Mechanisms = (),
     lift: Lift | None = None,
     num_classes: int | None = None,
     lanes: Sequence[str] = (),
@@ -107,13 +105,16 @@ def certify(
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
     where = wrong.ask(lambda: _placed(execution, device)) or Execution()
     wrong.ask(lambda: _check_loggers(loggers))
+    law = drawn or Gaussian(1.0)
     with wrong:
         value = Certification(
             classifier,
             data,
-            noise=drawn or Gaussian(1.0),
+            noise=law,
             procedure=test,
-            mechanism=(*chosen_mechanisms(mechanism, drawn or Gaussian(1.0)), *also) if also else mechanism,
+            mechanism=tuple(one for part in (mechanism, also) for one in chosen_mechanisms(part, law))
+            if also
+            else mechanism,
             precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,
@@ -254,7 +255,8 @@ class Smoothed:
     ) -> list[Record]:
         """A certificate per input: for a known radius by the sequential test, else the largest radius n draws prove.
 
-        batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None].
+        batch: (N, *shape) in [0,1], or N inputs one by one; a single input is a batch of one, x[None]. What takes
+        longer than a moment shows a bar, on terminals and in notebooks with ipywidgets.
         """
         return self._run(batch, _procedure(procedure, radius=radius, n=n, alpha=alpha), mechanism, seed)
 
@@ -271,19 +273,21 @@ class Smoothed:
         how = self._execution.expecting(len(batch), procedure)
         if how.measures:
             how = replace(how, plan=self._measured, on_plan=self._keep_plan)
-        records = list(
-            certify(
-                self.model,
-                list(batch),
-                noise=self.noise,
-                procedure=procedure,
-                mechanism=mechanism,
-                num_classes=self.num_classes,
-                lanes=("main",),  # one record per input: more lanes than one are refused
-                seed=seed,
-                execution=how,
+        draws = None if procedure.stops_early else procedure.most_draws
+        with bar("certifying" if procedure.claims_radius else "predicting", len(batch), draws=draws) as report:
+            records = list(
+                certify(
+                    self.model,
+                    list(batch),
+                    noise=self.noise,
+                    procedure=procedure,
+                    mechanism=mechanism,
+                    num_classes=self.num_classes,
+                    lanes=("main",),  # one record per input: more lanes than one are refused
+                    seed=seed,
+                    execution=replace(how, on_progress=all_of(how.on_progress, report)),
+                )
             )
-        )
         return sorted(records, key=lambda record: record.input_id)
 
     def _keep_plan(self, plan: ForwardPlan) -> None:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise, zip_longest
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from ringfence.types import IntArray
 if TYPE_CHECKING:
     from ringfence.lift import Lift
     from ringfence.models.grammar import Tree
+    from ringfence.runs import Run
 
 Held = TypeVar("Held")
 
@@ -34,11 +36,14 @@ _NORMS = 4e-6
 """Share by which two certified bounds of one norm may differ: each is above it by no more than 1e-6."""
 
 
-def verify(run: RunFolder, partial: bool = False) -> list[Disagreement]:
+def verify(run: RunFolder | Run | str | PathLike[str], partial: bool = False) -> list[Disagreement]:
     """Every difference between what the folder claims and what follows from it; empty when all agree.
 
+    run: a folder, or its path, or what ``certify`` and ``load`` return.
     partial: a run that is not whole, because it has not ended or inputs failed, is no difference.
     """
+    if not isinstance(run, RunFolder):
+        run = RunFolder.open(fspath(run)) if isinstance(run, str | PathLike) else run.folder
     run, config = run.in_norm(None), run.config  # whichever norm it is shown in, another one was proved and stored
     if config.procedure.name.startswith("imported"):
         rule = "must hold raw counts to be verified"

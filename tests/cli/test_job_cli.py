@@ -27,6 +27,8 @@ def job(folder: Path, **parts: object) -> Path:
 def test_a_saved_job_certifies_what_its_flags_do(call: Call, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     told = call("certify", *FLAGS, "--skip", 2, "--out", tmp_path / "saved", "--save", file).stderr
+    without = call("certify", *FLAGS, "--save", tmp_path / "no-out.yaml").stderr
+    assert f"ringfence certify {tmp_path / 'no-out.yaml'} --out runs/NAME" in " ".join(without.split())
     assert f"ringfence certify {file}" in told
     assert not (tmp_path / "saved").exists()
     call("certify", file)

@@ -7,6 +7,7 @@ import pty
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -88,6 +89,14 @@ def test_facts_are_broken_between_words_on_terminals_alone(terminal: bool, monke
     console.say_facts({"names": "first, second, third", "none": None})
     lines = ["names  first,", "       second, third"] if terminal else ["names  first, second, third"]
     assert shown.getvalue().splitlines() == [*lines, "none   none"]
+
+
+def test_what_libraries_tell_their_programmers_is_not_told_to_users(capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy of a .pt2 makes torch deprecate itself, once for every copy."""
+    with warnings.catch_warnings(action="default"), console.friendly():
+        warnings.warn("`isinstance(treespec, LeafSpec)` is deprecated", FutureWarning, stacklevel=1)
+        warnings.warn("something is wrong with the data", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "warning: something is wrong with the data\n"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

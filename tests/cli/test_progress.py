@@ -82,6 +82,17 @@ def test_the_first_and_the_last_line_of_a_training_are_always_told(
     assert lines[2].endswith("step 4/4: held out 75.00%, loss 0.5, about 3 s left")
 
 
+def test_what_a_training_came_to_stays_on_a_terminal_whose_bars_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "remarks", Console(force_terminal=True, width=80, quiet=True))
+    monkeypatch.setattr(progress, "aside", told.append)
+    with show_training(training_of(1)) as report:
+        report(0, status(1))
+        report(0, status(9))
+    assert told == ["member 0: epoch 9/9 step 4/4: held out 75.00%, loss 0.5"]
+
+
 def training_of(members: int, done: tuple[int, ...] = ()) -> Any:
     job = SimpleNamespace(objective=SimpleNamespace(grouping="in turn"), trainings=range(members))
     return SimpleNamespace(job=job, done=lambda training: training in done)

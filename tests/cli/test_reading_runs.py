@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import Result
@@ -277,8 +278,11 @@ def test_plan_shows_no_radius_that_is_out_of_reach(call: Call) -> None:
         assert "out of reach" not in call(*words, n, "--radius", shown[1]).stderr
 
 
-def test_plan_measures_the_model(call: Call) -> None:
+def test_plan_measures_the_model(call: Call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "few.npz", x=np.zeros((3, 1, 28, 28), np.float32))
     answer = document(call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7, "--json"))
     assert answer["most_seconds"] == pytest.approx(110_100 * 7 / answer["forwards_per_second"])
+    few = call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--data", tmp_path / "few.npz").stdout
+    assert "for 3 inputs" in few
     text = call("plan", "--sigma", 0.5, "--radius", 0.5, "--model", "default", "--inputs", 7).stdout
     assert re.search(r"time +at most [\d.]+ (s|min|h) for 7 inputs, [\d.]+ (s|min|h) if all are easy", text)

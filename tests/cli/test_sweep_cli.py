@@ -154,6 +154,17 @@ def test_a_sweep_is_listed_planned_run_and_reported(call: Call, small: Path, tmp
     assert "0 of 2 jobs to do" in again.stderr
 
 
+def test_what_lies_there_of_other_settings_is_named_and_kept(call: Call, tmp_path: Path) -> None:
+    file, out = tmp_path / "one.yaml", tmp_path / "out"
+    text = "certify: [{name: a, settings: {sigma: 0.5, limit: 1, n: 100, batch: 100}}]"
+    file.write_text(text)
+    call("sweep", file, "--out", out)
+    file.write_text(text.replace("n: 100", "n: 200"))
+    told = " ".join(call("sweep", file, "--out", out, code=1).stderr.split())
+    assert f"{out / 'runs' / 'a'} is of other settings: delete it, or give the job another name" in told
+    assert rf.RunFolder.open(out / "runs" / "a").read()[0].draws == 200
+
+
 def test_without_what_a_report_needs_the_rest_is_told(
     call: Call, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

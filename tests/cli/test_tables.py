@@ -122,6 +122,16 @@ def test_two_radii_are_no_curve() -> None:
     assert "curve" in shown(few, SOUND)
 
 
+def test_without_labels_no_accuracy_is_announced_and_the_caption_stays_one_line() -> None:
+    bare = replace(SOUND, path="a", accuracy=None, acr=None, median_radius=None, certified_accuracy={})
+    told = shown(bare)
+    assert "No labels" in told
+    assert "Certified accuracy" not in told
+    assert "ACR" not in told
+    assert "500 inputs; draws and ms per input\n" in told
+    assert "Certified accuracy" in shown(bare, SOUND)
+
+
 def test_the_metrics_command_prints_the_curve(call: Callable[..., Result]) -> None:
     line = call("metrics", LOG).stdout.splitlines()[3]
     assert sparkline([0.748, 0.6, 0.428, 0.266, 0.0]) in line

@@ -76,6 +76,31 @@ def test_members_differ_and_a_second_call_changes_nothing(call: Call, tiny: list
     assert "continued with its own settings" in call(*words, "--lr", 0.5, code=2).output
 
 
+def test_what_is_there_already_and_what_it_would_be_tested_on_is_told(
+    call: Call, tiny: list[str], tmp_path: Path
+) -> None:
+    words = ["train", *tiny, "--out", tmp_path / "out", "--epochs", 1, *SMALL[:-1]]
+    arrays = dict(np.load(tiny[1]))
+    np.savez(tiny[1], **(arrays | {"x_test": arrays["x_test"] / 2}))
+    told = call(*words).stderr
+    assert "already trained" not in told
+    assert "use it: " in told
+    assert "no inputs apart" not in told
+    assert "all members are already trained" in call(*words).stderr
+    np.savez(tiny[1], x=arrays["x_train"], y=arrays["y_train"])
+    words = ["train", *tiny, "--out", tmp_path / "other", "--epochs", 1, *SMALL[:-1]]
+    assert "has no inputs apart for tests" in " ".join(call(*words).stderr.split())
+
+
+def test_a_folder_with_fewer_members_is_no_start_for_all(call: Call, tiny: list[str], tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    call("train", *tiny, "--out", one, "--epochs", 1, *SMALL)
+    words = ("train", *tiny, "--out", tmp_path / "two", "--epochs", 1, "--members", 2, *SMALL)
+    told = " ".join(call(*words, "--init", one, code=2).stderr.split())
+    assert "--init: must hold weights for each of 2 members; got 1 in" in told
+    call(*words, "--init", f"{tiny[3]}@{one / 'final-0.safetensors'}")
+
+
 def test_a_killed_training_goes_on_to_the_same_weights(
     call: Call,
     program: Callable[..., subprocess.Popen[str]],

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -140,3 +143,10 @@ def test_only_numbers_are_taken_for_a_normalisation() -> None:
     assert normalization_inside(nn.Sequential(nn.BatchNorm2d(3), Averages())) is None
     assert normalization_inside(nn.Sequential(nn.ReLU(), Normalize(LeNet(), [0.5], [0.25]))) == ([0.5], [0.25])
     assert normalization_inside(Denoised(nn.Identity(), LeNet())) is None
+
+
+@pytest.mark.parametrize("kind", [float, torch.tensor, np.asarray, lambda one: torch.tensor([one]).view(1, 1, 1)])
+def test_one_number_for_all_channels_may_be_of_any_kind(kind: Callable[[float], Any]) -> None:
+    x = torch.rand(2, 3, 4, 4)
+    found = Normalize(nn.Flatten(), kind(0.5), kind(0.25))(x)
+    assert torch.allclose(found, ((x - 0.5) / 0.25).flatten(1))

@@ -17,7 +17,7 @@ from ringfence.beginning import hear_interrupts
 from ringfence.errors import ArgumentError, DataError, StoreError
 from ringfence.store.atomic import write_json
 from ringfence.sweep import Estimates, Job, Schedule, State, Sweep, SweepFolder
-from ringfence.sweep.job import done_elsewhere, found_in
+from ringfence.sweep.job import found_in
 from ringfence.sweep.worker import Worker
 
 Read = Callable[..., Sweep]
@@ -97,6 +97,25 @@ def test_a_job_whose_settings_changed_or_whose_result_is_gone_runs_again(
     assert [job.name for job in schedule(sweep(text)).waiting()] == ["b"]
     (changed.chosen[0].work.path / "jobs" / "certify-a.json").write_text("half a no")
     assert [job.name for job in schedule(sweep(text)).waiting()] == ["a", "b"]
+
+
+def test_what_was_made_from_a_job_whose_settings_changed_runs_again(
+    sweep: Read, schedule: Callable[..., Schedule]
+) -> None:
+    text = """
+train: [{name: net, settings: {first: 0}}, {name: other}]
+certify: [{name: run, settings: {x: zoo/sweep/net}}, {name: apart, needs: [other]}, {name: more, needs: [run]}]
+"""
+    one = schedule(sweep(text))
+    one.run(Seen())
+    assert not one.waiting()
+    assert not schedule(sweep(text)).waiting()
+    changed = schedule(sweep(text.replace("first: 0", "first: 1")))
+    assert [job.name for job in changed.waiting()] == ["net", "run", "more"]
+    assert [changed.chosen[0].work.outdated(job) for job in changed.chosen] == [True, False, True, False, True]
+    older = one.chosen[2].work.note_of(one.chosen[2])  # from before a note said what it was made from
+    older.write_text(json.dumps({"words": one.chosen[2].words}))
+    assert not schedule(sweep(text)).waiting()
 
 
 def test_what_was_not_chosen_must_be_there(sweep: Read, schedule: Callable[..., Schedule]) -> None:
@@ -227,7 +246,7 @@ def test_estimates_come_from_what_was_measured_then_the_file_then_likes(sweep: R
     assert after.total(found) == 12.0
     unknown = sweep("certify: [{name: a1}]", work=tmp_path / "other").jobs
     unknown[0].work.note_of(unknown[0]).parent.mkdir(parents=True)
-    write_json(unknown[0].work.note_of(unknown[0]), done_elsewhere(unknown[0]))
+    write_json(unknown[0].work.note_of(unknown[0]), unknown[0].note(elsewhere=True))
     (row,) = Estimates(unknown).rows(unknown)
     assert (row["done"], row["minutes"], row["left"]) == (1, None, 0.0), "nothing is left of what is done"
 

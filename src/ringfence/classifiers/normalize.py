@@ -24,22 +24,25 @@ class Normalize(Classifier):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, module: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(
+        self, module: nn.Module, mean: float | Sequence[float] | Tensor, std: float | Sequence[float] | Tensor
+    ) -> None:
         super().__init__()
-        if len(mean) != len(std) or not mean:
+        means, stds = (torch.as_tensor(one, dtype=torch.float64).flatten().tolist() for one in (mean, std))
+        if len(means) != len(stds) or not means:
             raise ArgumentError(
                 "mean, std",
                 "must give the same number of channels",
-                f"{len(mean)} and {len(std)} numbers",
+                f"{len(means)} and {len(stds)} numbers",
                 "Give one number per channel for each.",
             )
-        if not all(math.isfinite(value) for value in mean):
-            raise ArgumentError("mean", "must be finite", list(mean), "Give the training set's channel means.")
-        if not all(math.isfinite(value) and value > 0 for value in std):
-            raise ArgumentError("std", "must be positive", list(std), "Give the training set's channel deviations.")
+        if not all(math.isfinite(value) for value in means):
+            raise ArgumentError("mean", "must be finite", means, "Give the training set's channel means.")
+        if not all(math.isfinite(value) and value > 0 for value in stds):
+            raise ArgumentError("std", "must be positive", stds, "Give the training set's channel deviations.")
         self.module = module
-        self.register_buffer("mean", torch.tensor(list(mean), dtype=torch.float32).view(-1, 1, 1))
-        self.register_buffer("std", torch.tensor(list(std), dtype=torch.float32).view(-1, 1, 1))
+        self.register_buffer("mean", torch.tensor(means, dtype=torch.float32).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(stds, dtype=torch.float32).view(-1, 1, 1))
 
     def score(self, x: Tensor) -> Scored:
         """Scores of the normalised batch."""

@@ -213,7 +213,8 @@ def run_or_save(
     watched = loggers_named(log or ())
     if given.save is not None:
         job.save(given.save)
-        aside(f"written: {given.save}; certify it with: ringfence certify {given.save}")
+        out = "" if job.out is not None else " --out runs/NAME"
+        aside(f"written: {given.save}; certify it with: ringfence certify {given.save}{out}")
         return
     if job.out is None:
         raise ArgumentError("out", "is needed, the folder of the run", "none", "Give e.g. --out runs/first.")

@@ -315,7 +315,9 @@ def show_warning(
     file: object = None,
     line: str | None = None,
 ) -> None:
-    """As the standard library calls it: one plain line, marked as a warning."""
+    """As the standard library calls it: one plain line, marked as a warning; none for who writes against libraries."""
+    if issubclass(category, DeprecationWarning | FutureWarning):
+        return
     _marked("warning", "yellow", str(message))
 
 

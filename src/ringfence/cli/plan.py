@@ -24,7 +24,9 @@ def plan_command(
     ctx: typer.Context,
     sigma: o.Sigma[float],
     noise: o.NoiseName = None,
-    inputs: Annotated[int, typer.Option(help="How many inputs will be certified.")] = 500,
+    inputs: Annotated[
+        int | None, typer.Option(help="How many inputs will be certified (default 500, or all of --data).")
+    ] = None,
     model: Annotated[str | None, typer.Option(help="Measure this model's rate, to give the time too.")] = None,
     data: o.Data[str | None] = None,
     weights: o.Weights = None,
@@ -40,7 +42,7 @@ def plan_command(
         from ringfence.procedures import Given, declared, foreseen, usual_name
         from ringfence.procedures import procedure as build
 
-        if inputs < 1:
+        if inputs is not None and inputs < 1:
             raise ArgumentError("--inputs", "must be at least 1", inputs, "Say how many inputs will be certified.")
         only = {"--data": data, "--weights": weights, "--device": device}
         if model is None and (said := [one for one, value in only.items() if value is not None]):
@@ -57,15 +59,16 @@ def plan_command(
             settings |= implied
             with show_waiting("measuring the model"):
                 loaded, place = load_model(model, weights=weights, sigma=sigma), device or "auto"
-                bound, rate = _measured(loaded, data or "default", drawn, mechanism, place)
+                bound, rate, there = _measured(loaded, data or "default", drawn, mechanism, place)
         test = build(name, settings, unless_known=("radius",))
         answer = foreseen(test, Given(2, drawn.law, mechanism, bound), radius) | rate
         if rate:
+            inputs = inputs or there
             answer["most_seconds"] = answer["most_draws"] * inputs / rate["forwards_per_second"]
     if as_json:
         print_json(answer)
     else:
-        _print(answer, inputs)
+        _print(answer, inputs or 0)
     if not answer["reachable"]:
         draws = "--n" if any(one.name == "n" for one in declared(test.name)) else "the draws"
         remedy = f"Raise {draws} or --sigma, or ask for less." if test.claims_radius else "Choose another --procedure."
@@ -75,17 +78,18 @@ def plan_command(
 
 def _measured(
     model: LoadedModel, data: str, noise: Noise, mechanism: Mechanism, device: str
-) -> tuple[float, dict[str, Any]]:
-    """The bound of the model's lift, which divides radii, and the batch and rate of its fastest plan."""
+) -> tuple[float, dict[str, Any], int]:
+    """The bound of the model's lift, which divides radii, batch and rate of its fastest plan, and how many inputs."""
     from ringfence.data import load_dataset
     from ringfence.driver import norm_bound
     from ringfence.sampling import count_classes, forward_rate, pick_device
 
-    x, place = load_dataset(data, limit=1)[0].x, pick_device(device)
+    inputs, place = load_dataset(data), pick_device(device)
+    x = inputs[0].x
     module, lift = model.placed(tuple(x.shape))
     bound, x = norm_bound(lift, mechanism, noise), lift(x)
     plan, rate = forward_rate(module, tuple(x.shape), count_classes(module, x, place), place)
-    return bound, {"batch": plan.batch, "forwards_per_second": rate}
+    return bound, {"batch": plan.batch, "forwards_per_second": rate}, len(inputs)
 
 
 def _print(answer: dict[str, Any], inputs: int) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from ringfence.bars import MOMENT, in_words, pace
-from ringfence.cli.console import is_check, is_quiet, is_terminal, remark, remarks
+from ringfence.cli.console import aside, is_check, is_quiet, is_terminal, remark, remarks
 from ringfence.progress import listening
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def show_training(run: TrainingRun, at_once: int = 1, named: str = "") -> Iterat
 
     named: what their names begin with, where other trainings are told of in the same place.
     """
-    begun: set[int] = set()
+    begun, last = set[int](), dict[str, str]()
     takes, before = 0.0, f"{named}training"
     with meter() as show:
         if is_terminal():
@@ -191,10 +191,14 @@ def show_training(run: TrainingRun, at_once: int = 1, named: str = "") -> Iterat
             done, total = (status.epoch - 1) * status.steps + status.step, status.epochs * status.steps
             takes = status.left * total / (total - done) if done < total else takes
             waiting = sum(one not in begun and not run.done(one) for one in run.job.trainings)
-            told = describe(status) + (f", {waiting} more to train" if waiting else "")
+            last[name] = describe(status)
+            told = last[name] + (f", {waiting} more to train" if waiting else "")
             show(name, done, total, told, status.left + waiting * takes / at_once, now)
 
         yield report
+    if is_terminal():  # whose bars are gone; elsewhere the last lines stand
+        for name, told in last.items():
+            aside(f"{name}: {told}")
 
 
 def describe(status: Status) -> str:

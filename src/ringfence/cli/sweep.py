@@ -326,6 +326,9 @@ def conclude(schedule: Schedule) -> None:
     for job in schedule.chosen:
         work = job.work
         if schedule.states[job.key] == "failed":
-            remark(f"failed: {job.key}: {work.last_words(job, 3)}\nall it printed: {work.path / work.log_of(job)}")
+            told = f"failed: {job.key}: {work.last_words(job, 3)}\nall it printed: {work.path / work.log_of(job)}"
+            if work.outdated(job):  # which the command refuses, and knows nothing of sweeps
+                told += f"\n{work.path / job.out} is of other settings: delete it, or give the job another name"
+            remark(told)
     for job in schedule.blocked():
         remark(f"not run: {job.key} needs {', '.join(schedule.missing(job))}")

@@ -75,6 +75,7 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.1f}" if seconds < 0.1 else f"{1000 * seconds:.0f}"
 
 
+CERTIFIED = "Certified accuracy (%) at radius"
 UNSOUND = "(paper: no guarantee)"
 """The label of a run or lane with results in a `paper` form: it must not be folded away."""
 
@@ -123,11 +124,15 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     }
     if not curve or len(radii) < 3:
         del columns["curve"]
+    if not radii:
+        del columns["ACR"]
     paths = {run.path for run in runs}
     lanes = len(paths) == 1 and any(run.lane for run in runs)
     norms, alphas = {_norm_of(run) for run in runs}, {run.alpha for run in runs}
     alike = "".join(norms) if len(norms) == 1 else ""  # of several each is told beside its run
-    title = "Certified accuracy (%) at radius" + alike + (f", {one_line(paths.pop())}" if lanes else "")
+    title = (CERTIFIED + alike if radii else "No labels, so no accuracy") + (
+        f", {one_line(paths.pop())}" if lanes else ""
+    )
     unsound = not all(run.sound for run in runs)
     label = " *" if below else f"\n{UNSOUND}"
     least = len(UNSOUND) if unsound and not below else LEAST_WORDS
@@ -146,6 +151,7 @@ def _metrics_table(runs: Sequence[RunMetrics], radii: Sequence[float], curve: bo
     first = "lane" if lanes else "run"
     made = table((first, *columns), rows, (first,), title, caption, padding=0)
     made.columns[0].min_width = least
+    made.min_width = 0 if radii else len(caption)  # few columns are left
     if "curve" in columns:
         made.columns[1 + list(columns).index("curve")].style = "cyan"
     widths = (max(len(heading), *(len(of(run)) for run in runs)) for heading, of in columns.items())
@@ -205,7 +211,6 @@ def stages_table(runs: Sequence[RunMetrics]) -> Table:
 
 MOST_THETAS = 21
 """Thresholds shown on the terminal: of a hundred and one every fifth."""
-CERTIFIED = "Certified accuracy (%) at radius"
 
 
 def points_json(points: Sequence[ThetaMetrics]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ringfence.cli import options as o
 from ringfence.cli.console import aside, friendly, hint, is_quiet, numbers, print_json, ready, say, together
 from ringfence.cli.derived import DerivedCommand, field_option, grouped, parameter
 from ringfence.cli.progress import show_progress, show_training, show_waiting
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, RingfenceError
 
 if TYPE_CHECKING:
     from ringfence.loggers import Logger
@@ -89,6 +89,8 @@ def train_command(
         job = together(lambda: described_job(given, asked), lambda: load_dataset(data, split="train", limit=1))
         run = TrainingRun(job, out, device, devices, tensorboard)
         ready(run)
+        if run.finished:
+            aside(f"{out}: all members are already trained")
         with watched as loggers:  # before labels are counted, which may take hours
             count_labels(run)
             files = _trained(run, parallel, loggers, where)
@@ -122,6 +124,19 @@ def _tell_use(job: TrainingJob, files: Sequence[Path], out: Path) -> None:
     run = "runs/certified" if Path("runs", out.name).resolve() == out.resolve() else f"runs/{out.name}"
     rest = f"{noise} --radius {job.sigma:g} --data {shlex.quote(job.data)} --out {shlex.quote(run)}"
     hint(f"use it: ringfence {use}{rest}")
+    if _tests_on_itself(job.data):
+        aside(f"{job.data} has no inputs apart for tests: accuracies on those of the training say little about others")
+
+
+def _tests_on_itself(data: str) -> bool:
+    """Whether the inputs that are certified by default are those of the training."""
+    from ringfence.data import load_dataset
+
+    try:
+        train, test = (load_dataset(data, split=split, limit=1)[0].x for split in ("train", "test"))
+    except RingfenceError:  # nothing to be certified on
+        return False
+    return train.equal(test)
 
 
 def count_labels(run: TrainingRun) -> None:

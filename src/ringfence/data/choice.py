@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from itertools import chain, islice
+from os import PathLike, fspath
 from typing import Any, final
 
 import torch
@@ -52,6 +53,10 @@ class Data:
     range: str | None = None
     channels: int | None = None
     kept: Dataset | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.source, PathLike):
+            object.__setattr__(self, "source", fspath(self.source))
 
     def __repr__(self) -> str:
         """As it would be written; what a program gave by its type alone."""

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from importlib.resources import as_file, files
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ NAMED = ("mnist", "cifar10", "imagenet")
 
 
 def load_dataset(
-    spec: str,
+    spec: str | PathLike[str],
     *,
     root: str | Path | None = None,
     skip: int = 1,
@@ -43,6 +44,7 @@ def load_dataset(
     size resizes and crops images; num_classes refuses labels outside the model's classes; range and channels: see
     ``Data``.
     """
+    spec = os.fspath(spec)
     check_word("split", split, SPLITS, "Choose one of those.")
     with warnings.catch_warnings():
         if range is not None:  # it is about to be mapped to [0, 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from ringfence.errors import ArgumentError, ModelError
 from ringfence.models.grammar import Leaf, Live, Node, Tree, as_tree
 from ringfence.models.source import FACTORIES, Kind, source_of
 
-Part = str | Tree | nn.Module
-"""What stands for a model: a source, a tree or its text, or a network of the program itself."""
+Part = str | PathLike[str] | Tree | nn.Module
+"""What stands for a model: a source or a file, a tree or its text, or a network of the program itself."""
 
 
 def tree_of(part: Any) -> Tree:
@@ -31,6 +31,8 @@ def tree_of(part: Any) -> Tree:
         return Live(part)
     if isinstance(part, str):
         return as_tree(part)
+    if isinstance(part, PathLike):
+        return Leaf(fspath(part))
     if isinstance(part, Mapping) and len(part) == 1:
         ((name, inside),) = part.items()
         if isinstance(inside, Mapping):

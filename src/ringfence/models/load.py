@@ -13,12 +13,12 @@ import torch
 from ringfence.classifiers.architectures import ARCHITECTURES
 from ringfence.errors import ArgumentError, Collected, ModelError, did_you_mean
 from ringfence.models.architecture import Built, architecture_of, build_with_weights
-from ringfence.models.compose import with_weights
+from ringfence.models.compose import Part, tree_of, with_weights
 from ringfence.models.denoised_spec import load_denoiser
 from ringfence.models.diffusion import Diffusion
 from ringfence.models.exported import load_exported
 from ringfence.models.factory import build_from_factory
-from ringfence.models.grammar import LIVE, Leaf, Tree, as_tree
+from ringfence.models.grammar import LIVE, Leaf
 from ringfence.models.hugging_face import HuggingFace
 from ringfence.models.identity import model_digest
 from ringfence.models.library import Library, Timm, Torchvision
@@ -45,7 +45,7 @@ DEFAULT_COUNT = 3
 
 
 def load_model(
-    spec: str | Tree,
+    spec: Part,
     *,
     weights: str | Path | None = None,
     num_classes: int | None = None,
@@ -70,7 +70,7 @@ def load_model(
     source = partial(_source, weights=weights, mean=mean, std=std, device=device)
     denoiser = partial(_denoiser, sigma=sigma)
     sources = Sources(partial(source, num_classes=num_classes), denoiser, partial(_selector, source))
-    found = resolve(as_tree(spec) if isinstance(spec, str) else spec, sources)
+    found = resolve(tree_of(spec), sources)
     return replace(found, module=found.module.to(device))
 
 

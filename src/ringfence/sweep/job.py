@@ -60,6 +60,7 @@ class Job:
 
     entry: its name as the file has it, braces and all. needs: keys of the jobs that come before it. given: trainings it
     uses that the file does not make, below a zoo's folder. sweep: its file's name, where jobs of several run together.
+    after: a digest of the words of all that comes before it; none if nothing does.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Job:
     checked: Checked = Checked(())
     given: tuple[Path, ...] = ()
     sweep: str = ""
+    after: str = ""
 
     @property
     def key(self) -> str:
@@ -84,6 +86,10 @@ class Job:
     def done(self) -> bool:
         """Whether it ended well with the settings that the file has now, and what it made is still there."""
         return self.work.done(self)
+
+    def note(self, **more: Any) -> dict[str, Any]:
+        """What is noted once it is done: its settings, and those of what it was made from."""
+        return {"words": list(self.words), **({"after": self.after} if self.after else {}), **more}
 
 
 def key_of(sweep: str, command: str, name: str) -> str:
@@ -162,7 +168,15 @@ class SweepFolder:
 
     def done(self, job: Job) -> bool:
         """Whether it ended well with the settings that the file has now, and what it made is still there."""
-        return self._note(job).get("words") == list(job.words) and (self.elsewhere(job) or self.there(job))
+        return self._as_now(job, self._note(job)) and (self.elsewhere(job) or self.there(job))
+
+    def outdated(self, job: Job) -> bool:
+        """Whether what it made is still there from other settings, its own or of what it was made from."""
+        return bool(note := self._note(job)) and not self._as_now(job, note) and (self.path / job.out).exists()
+
+    def _as_now(self, job: Job, note: dict[str, Any]) -> bool:
+        """Whether a note has the settings that the file has now; older notes say nothing of what came before."""
+        return note.get("words") == list(job.words) and note.get("after", job.after) == job.after
 
     def elsewhere(self, job: Job) -> bool:
         """Whether what it made is kept in another place."""
@@ -184,7 +198,7 @@ class SweepFolder:
         runs = {file.parent.name for folder in kept for file in folder.rglob("summary.json")}
         left = [job for job in jobs if not job.done]
         for job in [one for one in left if one.command != "train" and one.name in runs]:
-            write_json(self.note_of(job), done_elsewhere(job))
+            write_json(self.note_of(job), job.note(elsewhere=True))
         needed = {key for job in jobs if not job.done for key in job.needs}
         for job in [one for one in left if one.command == "train"]:
             place = found_in(zoos, job.out.relative_to("zoo"), "config.json")
@@ -192,9 +206,9 @@ class SweepFolder:
                 continue
             if all((place / one.relative_to(job.out)).exists() for one in job.checked.makes):
                 copy_training(place, self.path / job.out)
-                write_json(self.note_of(job), {"words": list(job.words), "adopted": True})
+                write_json(self.note_of(job), job.note(adopted=True))
             elif job.key not in needed:
-                write_json(self.note_of(job), done_elsewhere(job))
+                write_json(self.note_of(job), job.note(elsewhere=True))
         return [job for job in left if job.done]
 
     def there(self, job: Job) -> bool:
@@ -208,7 +222,7 @@ class SweepFolder:
 
     def end(self, job: Job, minutes: float) -> None:
         """Note that it ended well."""
-        write_json(self.note_of(job), {"words": list(job.words), "minutes": minutes})
+        write_json(self.note_of(job), job.note(minutes=minutes))
 
     def last_words(self, job: Job, lines: int = 1, shared: bool = False) -> str:
         """The last lines of its log; shared: of several jobs, of which those with its name count, without it."""
@@ -246,11 +260,6 @@ def found_in(zoos: Iterable[Path], name: Path, holds: str = "*.safetensors") -> 
         if os.path.isfile(lone := zoo / name.parent / f"{name.name}.safetensors"):
             return lone
     return None
-
-
-def done_elsewhere(job: Job) -> dict[str, Any]:
-    """A note that it ended well, and what it made is kept in another place."""
-    return {"words": list(job.words), "elsewhere": True}
 
 
 def copy_training(source: Path | None, target: Path, ignore: Ignored | None = None) -> None:

@@ -19,7 +19,7 @@ from ringfence.errors import StoreError
 from ringfence.store import RunFolder
 from ringfence.store.atomic import LOCK, TEMPORARY_PREFIX, StoreWarning, drop_unfinished, writing_errors
 from ringfence.store.manifest import INPUTS, SEAL
-from ringfence.sweep.job import MARKS, Job, done_elsewhere
+from ringfence.sweep.job import MARKS, Job
 
 ENTRY = 1536
 """Bytes that a file's header and padding take in a tar at most."""
@@ -122,7 +122,7 @@ class Packing:
     def _contents(self, job: Job, needed: bool) -> Contents | None:
         """What goes along of a job; None where its files could never be read at one moment."""
         if job.done and self.light and not needed:
-            return {name_in_archive(job, job.work.note_of(job)): json.dumps(done_elsewhere(job)).encode()}
+            return {name_in_archive(job, job.work.note_of(job)): json.dumps(job.note(elsewhere=True)).encode()}
         if job.done and (job.command == "train" if self.light else job.work.adopted(job)):
             return {}
         done = job.done

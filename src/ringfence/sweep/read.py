@@ -23,12 +23,14 @@ A job that names zoo:digits/NAME, zoo/digits/NAME or runs/NAME waits for the job
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -261,12 +263,18 @@ class _Reader:
         return replace(job, needs=tuple(needed), given=tuple(given))
 
     def _ordered(self, jobs: list[Job]) -> tuple[Job, ...]:
-        """In the order of the file; a ring of jobs that wait for each other is a problem."""
+        """In the order of the file, each with a digest of what comes before it; a ring of jobs is a problem."""
         try:
-            TopologicalSorter({job.key: job.needs for job in jobs}).prepare()
+            first_to_last = list(TopologicalSorter({job.key: job.needs for job in jobs}).static_order())
         except CycleError as error:
             self.problems.append(f"jobs wait for each other: {' <- '.join(error.args[1])}")
-        return tuple(jobs)
+            return tuple(jobs)
+        by_key = {job.key: job for job in jobs}
+        for job in [by_key[key] for key in first_to_last if key in by_key]:
+            before = [(one.words, one.after) for key in sorted(job.needs) if (one := by_key.get(key))]
+            after = blake2b(json.dumps(before).encode(), digest_size=8).hexdigest() if before else ""
+            by_key[job.key] = replace(job, after=after)
+        return tuple(by_key[job.key] for job in jobs)
 
 
 def _minutes(text: str) -> float:

@@ -242,7 +242,12 @@ def start_of(job: TrainingJob, init: str, member: int, classes: int) -> tuple[Ma
     One model is for all members; several, divided by commas or under one vote, are for a member each.
     """
     if Path(init).is_dir():
-        path = Path(init) / f"final-{member}.safetensors"
+        path, held = Path(init) / f"final-{member}.safetensors", len(list(Path(init).glob("final-*.safetensors")))
+        if held < len(job.members):
+            rule = f"must hold weights for each of {len(job.members)} members"
+            one = f"{job.members[0]}@{Path(init) / 'final-0.safetensors'}"
+            remedy = f"Name one for all: {one}." if held else "Train it to its end."
+            raise ArgumentError("init", rule, f"{held} in {init}", remedy)
         return read_weights(path).state, str(path)
     models, count, denoiser = split_models(init), len(job.members), job.members[member] in DENOISERS
     whole = as_tree(init) if len(models) == 1 else None

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ringfence.classifiers import Normalize, score
 from ringfence.classifiers.base import networks_heard
 from ringfence.data import Input
-from ringfence.errors import DataError, RingfenceError
+from ringfence.errors import ClassifierError, DataError, RingfenceError
 from ringfence.lift import Lift
 from ringfence.noise import Noise
 from ringfence.unit_check.values import GO_ON, LOUDEST, NoiseWarning
@@ -77,6 +77,9 @@ class Trial:
 
     def judged(self, looks: Sequence[Tensor]) -> Checked:
         """Refuse guesses; warn of a network that is lost under noise. looks: scores without it, and with it."""
+        if not any(bool(one.isfinite().flatten(1).all(1).any()) for one in looks):
+            received = f"NaN or infinite scores for all {len(self.items)} inputs looked at"
+            raise ClassifierError("classifier", "must return finite scores", received, "Check its weights and code.")
         answers = [_classes(one) for one in looks]
         count, (clean, noisy) = len(self.items), map(self._right, answers)
         if (self._guessing(clean, count) and self._guessing(noisy, count)) or self._one_answer(answers):
@@ -148,8 +151,9 @@ class Trial:
     def _refuse(self, right: int, count: int, answers: Tensor) -> None:
         rule = f"must be classified better than by guessing ({self.classes} classes)"
         found = [one for one in (self._explained(count), self._renumbered(answers[:, 0].tolist())) if one is not None]
-        told, explains = max(found, key=lambda one: one[1], default=("", 0))
-        remedy = told.format(f"{explains} of {count} would be right") or (
+        explains = max((some for _, some in found), default=0)
+        likely = [told.format(f"{explains} of {count} would be right") for told, some in found if some == explains]
+        remedy = " Or else: ".join(likely) or (
             "The network may expect normalised inputs (`mean`, `std`), other pixels (`size`, `range`), number its"
             f" classes differently, as folders in the order of their names do (labels here are {self._labels()}), or"
             " have learned too little."
