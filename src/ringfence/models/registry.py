@@ -188,11 +188,11 @@ def usage(kind: type[NodeKind]) -> str:
     models = ["MODEL"] * (2 if kind.most is None else kind.most) + (["..."] if kind.most is None else [])
     if kind.denoiser_first:
         models[0] = "DENOISER"
-    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]
+    settings = [f"{one.name}={'...' if one.default is MISSING else _setting_text(one.default)}" for one in fields(kind)]
     return f"{kind.name}({', '.join([*models, *settings])})"
 
 
-def _written(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if not isinstance(value, tuple):
         return str(value).lower()
     if len(value) > 2:
