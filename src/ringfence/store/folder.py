@@ -202,6 +202,14 @@ class Folder(ABC):
             return tuple(found)
         return None
 
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What its data call the classes, which the summary tells; None where it tells none."""
+        found = (self.summary() or {}).get("class_names")
+        if isinstance(found, list) and all(isinstance(name, str) for name in found):
+            return tuple(found)
+        return None
+
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
 
