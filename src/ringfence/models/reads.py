@@ -1,4 +1,4 @@
-"""What the code of a network reads beside its arguments and its own attributes: variables of modules and classes."""
+"""Variables of modules and classes that a network's code reads, for its digest: found in the bytecode, by name."""
 
 from __future__ import annotations
 
