@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from bench_engine_cpu import SIGMA
 from bench_small_runs import FEATURE_ROWS, LOOP_ROWS, NETWORKS, network
-from common import Bar, Grid, Report, arguments, finish
-from gpu_defaults import forms, told
+from beside_loop import LOOP, Rate, tables
+from common import Bar, Report, arguments, finish
 from torch import Tensor, nn
 
 import ringfence as rf
@@ -59,8 +60,8 @@ def loop(module: nn.Module, x: Tensor, n: int) -> int:
     return int(counts.sum())
 
 
-def certified(module: nn.Module, x: Tensor, n: int, draws: int, **settings: Any) -> tuple[float, str]:
-    """The rate of ``rf.certify`` and the forms it took; draws: of the run that this is the beginning of."""
+def certified(name: str, how: str, module: nn.Module, x: Tensor, n: int, draws: int, **settings: Any) -> Rate:
+    """The rate of ``rf.certify`` with n draws; draws: of the run that this is the beginning of."""
     ready: list[float] = []
     plans = []
 
@@ -68,10 +69,12 @@ def certified(module: nn.Module, x: Tensor, n: int, draws: int, **settings: Any)
         ready.append(time.process_time())
         plans.append(plan)
 
-    how = rf.Execution("cpu", draws=draws, on_plan=begin, on_remark=lambda told: print(f"  {told}", flush=True))
-    records = list(rf.certify(module, x, sigma=SIGMA, n=max(100, n // len(x)), execution=how, check=False, **settings))
-    drawn, plan = sum(one.draws for one in records), plans[-1].settings()
-    return drawn / (time.process_time() - ready[-1]), f"{plan['batch']}, {forms(plan)}"
+    execution = rf.Execution("cpu", draws=draws, on_plan=begin, on_remark=lambda told: print(f"  {told}", flush=True))
+    settings |= {"sigma": SIGMA, "n": max(100, n // len(x)), "execution": execution, "check": False}
+    started = time.process_time()
+    drawn = sum(one.draws for one in rf.certify(module, x, **settings))
+    rate = drawn / (time.process_time() - ready[-1])
+    return Rate(name, how, rate, drawn, ready[-1] - started, plans[-1].settings())
 
 
 def main() -> int:
@@ -85,37 +88,27 @@ def main() -> int:
         "fast, long run": (LONG, fast),
     }
     names = ["mlp"] if options.quick else [*NETWORKS, "vit"]
-    rows, plans, rates = [], [], dict[str, dict[str, float]]()
+    found: list[Rate] = []
     for name in names:
         torch.manual_seed(0)
         module = (SmallViT() if name == "vit" else network(name)).eval()
         x = torch.rand(INPUTS, *NETWORKS.get(name, (3, 32, 32)))
         loop(module, x[0], 1)
         n = int((0.02 if options.quick else SECONDS) * rate(lambda m=module, x=x: loop(m, x[0], 2000)))
-        found = {"loop": max(rate(lambda m=module, x=x, n=n: loop(m, x[0], n // 4)) for _ in range(4))}
+        fastest = max(rate(lambda m=module, x=x, n=n: loop(m, x[0], n // 4)) for _ in range(4))
+        found.append(Rate(name, LOOP, fastest, n, 0.0, {}))
         for way, (draws, settings) in ways.items():
             if settings is None or (options.quick and draws):
                 continue
-            found[way], form = certified(module, x, n if draws else min(n, SHORT), draws, **settings)
-            plans.append([f"{name}, {way}", form])
-            print(f"{name}, {way}: {found[way]:,.0f} draws a second, {form}", flush=True)
-        rates[name] = found
-        shown = [told(found[way], found["loop"]) if way in found else "-" for way in ways]
-        rows.append([name, f"{found['loop']:,.0f}", *shown])
-    worst = min(rate / found["loop"] for found in rates.values() for way, rate in found.items() if way != "loop")
-    gains = [
-        found["fast, long run"] / found["default, long run"] for found in rates.values() if "fast, long run" in found
-    ]
-    bars = [
-        Bar("the slowest of all over the loop", "at least", 1.0, worst, "times"),
-        Bar("--fast over the default, long runs, the worst case", "at least", 1.0, min(gains, default=None), "times"),
-    ]
-    grids = [
-        Grid("Draws in a second of one processor, and over the loop's", ["network", "loop", *ways], rows),
-        Grid("Rows a forward, and forms", ["run", "chosen"], plans),
-    ]
+            found.append(certified(name, way, module, x, n if draws else min(n, SHORT), draws, **settings))
+            print(f"{name}, {way}: {found[-1].rate:,.0f} draws a second", flush=True)
+    grids, slowest = tables(found, "Draws in a second of one processor, and over the loop's")
+    long = {one.network: one.rate for one in found if one.how == "default, long run"}
+    gains = [one.rate / long[one.network] for one in found if one.how == "fast, long run"]
+    gain = Bar("--fast over the default, long runs, the worst case", "at least", 1.0, min(gains, default=None), "times")
     settings = {"inputs": INPUTS, "seconds": SECONDS, "sigma": SIGMA, "threads": 1, "of": "single timings"}
-    return finish(Report("defaults_cpu", settings, grids, bars, {"rates": rates}), options)
+    measured = {"rates": [asdict(one) for one in found]}
+    return finish(Report("defaults_cpu", settings, grids, [slowest, gain], measured), options)
 
 
 if __name__ == "__main__":

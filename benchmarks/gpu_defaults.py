@@ -13,11 +13,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from common import Bar, Grid, Report, finish, options_parser
+from beside_loop import LOOP, Rate, tables
+from common import Report, finish, options_parser
 from torch import nn
 
 import ringfence as rf
@@ -71,18 +72,6 @@ NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], tuple[int, int, int], int]
     "resnet18": (of_timm("resnet18", 10), (3, 32, 32), 10),
 }
 """Network, shape of its inputs, classes."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Draws a second, of how many, in which form; start: seconds before the first draw."""
-
-    network: str
-    how: str
-    rate: float
-    draws: int
-    start: float
-    plan: dict[str, Any]
 
 
 def per_image_loop(network: nn.Module, shape: tuple[int, ...], classes: int, seconds: float, device: str) -> float:
@@ -141,7 +130,7 @@ def measured(name: str, seconds: float, device: str) -> list[Rate]:
     loop = per_image_loop(make(), shape, classes, seconds, device)
     torch.cuda.empty_cache()
     print(f"{name}: the loop makes {loop:,.0f} draws a second", flush=True)
-    found = [Rate(name, "loop", loop, int(loop * seconds), 0.0, {})]
+    found = [Rate(name, LOOP, loop, int(loop * seconds), 0.0, {})]
     draws = int(loop * seconds)
     found.append(certified(name, "default, short run", draws, device))
     found.append(certified(name, "default, as in a long run", 3 * draws, device, compile=True))
@@ -152,44 +141,10 @@ def measured(name: str, seconds: float, device: str) -> list[Rate]:
 
 
 def report(found: Sequence[Rate], seconds: float) -> Report:
-    """Draws a second and how often the loop's, a network a row; the bar is the worst of all defaults."""
-    loops = {one.network: one.rate for one in found if one.how == "loop"}
-    ways = list(dict.fromkeys(one.how for one in found if one.how != "loop"))
-    rates = {(one.network, one.how): one for one in found}
-    shown = [
-        [name, f"{loop:,.0f}", *(told(rates[name, how].rate, loop) for how in ways)] for name, loop in loops.items()
-    ]
-    plans = [
-        [one.network, one.how, one.plan["precision"], str(one.plan["batch"]), forms(one.plan), f"{one.start:.1f}"]
-        for one in found
-        if one.how != "loop"
-    ]
-    worst = min(one.rate / loops[one.network] for one in found if one.how != "loop")
-    return Report(
-        "gpu_defaults",
-        {
-            "seconds": seconds,
-            "sigma": SIGMA,
-            "inputs": INPUTS,
-            "loop_batch": LOOP_BATCH,
-        },
-        [
-            Grid("Draws a second beside the usual loop's", ["network", "loop", *ways], shown),
-            Grid("What was chosen", ["network", "run", "precision", "batch", "form", "start, s"], plans),
-        ],
-        [Bar("The slowest of all against the loop", "at least", 1.0, worst, "times")],
-        {"rates": [asdict(one) for one in found]},
-    )
-
-
-def told(rate: float, loop: float) -> str:
-    """The rate, and how often the loop's it is."""
-    return f"{rate:,.0f} ({rate / loop:.2f})"
-
-
-def forms(plan: Mapping[str, Any]) -> str:
-    """The ways of computing that a plan has taken."""
-    return ", ".join(key.replace("_", " ") for key, value in plan.items() if value is True) or "as it is"
+    """What was measured so far."""
+    settings = {"seconds": seconds, "sigma": SIGMA, "inputs": INPUTS, "loop_batch": LOOP_BATCH}
+    grids, bar = tables(found, "Draws a second beside the usual loop's")
+    return Report("gpu_defaults", settings, grids, [bar], {"rates": [asdict(one) for one in found]})
 
 
 def main() -> int:

@@ -11,14 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from dishonest import Dishonest
+from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import ringfence as rf
 from ringfence import laws
+from ringfence.classifiers import Scored, score
 from ringfence.cli import app
-from ringfence.errors import ArgumentError
+from ringfence.errors import ArgumentError, ModelError
 from ringfence.extending import KINDS, PLUGINS
 from ringfence.mechanisms import MECHANISMS
+from ringfence.models import load_model
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 FILES: dict[str, str] = dict(re.findall(r"`(\w+\.py)`:\n\n```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
@@ -98,6 +101,29 @@ def test_a_broken_plugin_is_told(files: Path) -> None:
         result = CliRunner().invoke(app, ["--plugin", name, "info"])
         assert result.exit_code == 2
         assert "--plugin: must be a file.py or a module that can be imported" in result.output
+
+
+def test_settings_of_a_registered_classifier_have_their_declared_types(registries: None) -> None:
+    @rf.register
+    class Shifted(rf.Classifier):
+        name = "shifted"
+
+        def __init__(
+            self, inner: nn.Module, by: float | None = None, times: int | None = 1, much: bool = False
+        ) -> None:
+            super().__init__()
+            self.inner, self.settings = inner, (by, times, much)
+
+        def score(self, x: Tensor) -> Scored:
+            return score(self.inner, x)
+
+    def settings(text: str) -> object:
+        return [(one, type(one)) for one in load_model(f"shifted(default{text})").module.settings]  # type: ignore[union-attr]
+
+    assert settings("") == [(None, type(None)), (1, int), (False, bool)]
+    assert settings(", by=2, times=none, much=true") == [(2.0, float), (None, type(None)), (True, bool)]
+    with pytest.raises(ModelError, match="must be a number; got 'far'"):
+        settings(", by=far")
 
 
 def test_names_are_unique_and_a_cell_may_run_twice(registries: None) -> None:

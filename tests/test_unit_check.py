@@ -442,9 +442,9 @@ def test_the_embedded_digits_pass_and_an_npz_in_other_units_does_not(tmp_path: P
         run = ranged.run(tmp_path / "run", FAST)
     assert run.config.data.range == "0..255"
     assert rf.Certification.of(run.config).config() == run.config
-    from ringfence.attacks.target import AttackJob, load_inputs
+    from ringfence.attacks.target import AttackJob, certification_of, load_inputs
 
-    assert float(load_inputs(AttackJob(run.path), run)[0].x.max()) <= 1
+    assert float(load_inputs(certification_of(AttackJob(run.path), run), run)[0].x.max()) <= 1
 
 
 def test_a_single_nan_is_seen_wherever_it_is() -> None:

@@ -1,4 +1,4 @@
-"""What a process stands on when it begins, ours and those that we start: streams, a folder, threads, memory, signals.
+"""What is set up first in every process, this one and those that it starts: streams, folder, threads, memory, signals.
 
 Nothing heavy is imported here.
 """
@@ -13,15 +13,15 @@ from typing import Any
 
 POLICY = "OMP_WAIT_POLICY"
 """Environment variable that says how threads of OpenMP wait for each other; libraries read it when they are loaded."""
-_OTHERS = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
-_KEPT = {-1: 2**30, -3: 2**25}
+_WAITING_VARIABLES = ("GOMP_SPINCOUNT", "KMP_BLOCKTIME", "KMP_LIBRARY")
+_MALLOC = {-1: 2**30, -3: 2**25}
 """Bytes by numbers of glibc's malloc.h: M_TRIM_THRESHOLD, and M_MMAP_THRESHOLD, which may not be larger."""
-_SAID = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_MALLOC_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 def open_closed_streams() -> None:
-    """Lead to nowhere what was closed (``2>&-``): the next file that is opened would have its number, and messages
-    of libraries would be written into it."""
+    """Open /dev/null in the place of standard streams that were closed (``2>&-``): the next file that is opened would
+    get their number, and libraries would write their messages into it."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(number)
@@ -54,7 +54,7 @@ def sleep_while_waiting() -> None:
     Else each waits for the others at full speed for milliseconds, behind every operation of a network. Where other
     programs use the cores too, it takes the core from the thread that it waits for: certifying took ten times as long.
     """
-    if not any(name in os.environ for name in (POLICY, *_OTHERS)):
+    if not any(name in os.environ for name in (POLICY, *_WAITING_VARIABLES)):
         os.environ[POLICY] = "PASSIVE"
 
 
@@ -64,7 +64,7 @@ def keep_freed_memory() -> None:
     Else tensors of more than some hundred KB go back to the system after every operation, which clears their pages
     anew for the next one: up to half of the time that certifying or training a small network on a processor takes.
     """
-    if any(name in os.environ for name in _SAID):
+    if any(name in os.environ for name in _MALLOC_VARIABLES):
         return
     import ctypes
 
@@ -72,7 +72,7 @@ def keep_freed_memory() -> None:
         mallopt: Any = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # of other C libraries
         return
-    for number, size in _KEPT.items():
+    for number, size in _MALLOC.items():
         mallopt(number, size)
 
 

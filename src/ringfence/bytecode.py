@@ -1,7 +1,7 @@
-"""Bytecode of libraries that were installed without it, as images of containers often have them, is kept in a cache.
+"""A bytecode cache of the user's for libraries that were installed without bytecode, as often in container images.
 
-Python would compile their sources in every process: with torch that takes longer than all the rest of a start. Nothing
-heavy is imported here.
+Without it Python compiles their sources in every process: with torch that takes longer than the rest of the start.
+Nothing heavy is imported here.
 """
 
 from __future__ import annotations

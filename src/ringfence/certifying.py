@@ -103,7 +103,7 @@ def certify(
     wrong = Collected()
     drawn = wrong.ask(lambda: _noise(sigma, noise))
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
-    where = wrong.ask(lambda: _placed(execution, device)) or Execution()
+    where = wrong.ask(lambda: _execution_on(execution, device)) or Execution()
     wrong.ask(lambda: _check_loggers(loggers))
     law = drawn or Gaussian(1.0)
     with wrong:
@@ -123,13 +123,13 @@ def certify(
             lanes=lanes,
         )
     wrong.tell()
-    how = _telling(where, check, on_progress, loggers)
+    how = _with_listeners(where, check, on_progress, loggers)
     if out is None:
-        return _told_of(value.stream(how), on_record, loggers)
-    return _written(value, out, how, on_record, loggers, progress)
+        return _telling_loggers(value.stream(how), on_record, loggers)
+    return _certify_into(value, out, how, on_record, loggers, progress)
 
 
-def _telling(
+def _with_listeners(
     how: Execution, check: bool, on_progress: Callable[[Progress], None] | None, loggers: Sequence[Logger]
 ) -> Execution:
     """The same execution, which tells everybody how far it is."""
@@ -138,7 +138,7 @@ def _telling(
     return replace(how, check=check and how.check, on_progress=all_of(*told))
 
 
-def _written(
+def _certify_into(
     value: Certification,
     out: str | Path,
     how: Execution,
@@ -149,7 +149,7 @@ def _written(
     """The run in this folder, certified to its end."""
     started = value.start(out, how)
     with bar(*started.outlook, shown=progress) as report:
-        for record in _told_of(started.records(all_of(how.on_progress, report)), on_record, ()):
+        for record in _telling_loggers(started.records(all_of(how.on_progress, report)), on_record, ()):
             del record
     run = Run(started.run)
     tell_metrics((PythonLogger(), *loggers), run.metrics())
@@ -171,7 +171,7 @@ def _check_loggers(loggers: Sequence[Logger]) -> None:
             raise ArgumentError("loggers", "each must be a Logger", repr(one), "Write e.g. [rf.loggers.WandbLogger()].")
 
 
-def _placed(execution: Execution | None, device: str | None) -> Execution:
+def _execution_on(execution: Execution | None, device: str | None) -> Execution:
     if not isinstance(execution, Execution | None):
         remedy = "Write e.g. execution=rf.Execution(batch=400), or device='cpu'."
         raise ArgumentError("execution", "must be an Execution", repr(execution), remedy)
@@ -198,7 +198,7 @@ def _procedure(procedure: Procedure | None, **settings: float | None) -> Procedu
     return procedure
 
 
-def _told_of(
+def _telling_loggers(
     records: Iterator[Record], on_record: Callable[[Record], None] | None, loggers: Sequence[Logger]
 ) -> Iterator[Record]:
     """The same records; who wants to know is told of each, and loggers of what all of them reached."""

@@ -13,9 +13,9 @@ from hashlib import blake2b
 SCHEME = "v2"
 EARLIER = "v1"
 READ = "read"
-"""A part that digests of earlier versions lack; the others tell all that they told."""
+"""Variables and functions that the code reads. Earlier digests lack this part, which is then not compared."""
 STRUCTURE, UNFILLED = "structure", "unfilled"
-"""Layers and attributes of a network; and the same without attributes that its own code fills, where it has such."""
+"""Layers and attributes of a network; and, where its own code fills some of them as it runs, the same without these."""
 
 SPOKEN = {
     "weights": "weights",

@@ -83,10 +83,10 @@ def begin(work: Work, samples: Sequence[Tensor], slots: int = 0) -> Begun:
     if device.type == "cpu":
         keep_freed_memory()
     with in_front(device):
-        return _begun(work, samples, slots, device, bound)
+        return _begin_on(work, samples, slots, device, bound)
 
 
-def _begun(work: Work, samples: Sequence[Tensor], slots: int, device: torch.device, bound: float) -> Begun:
+def _begin_on(work: Work, samples: Sequence[Tensor], slots: int, device: torch.device, bound: float) -> Begun:
     noise, mechanisms, procedure, execution = work.noise, work.mechanisms, work.procedure, work.execution
     shape = tuple(samples[0].shape)
     classifier = on_device(work.classifier, device)  # the user's own stays as and where it is

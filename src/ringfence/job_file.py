@@ -63,9 +63,9 @@ class Job:
         wrong = Collected()
         # A config of a run is such a mapping, too: what it says beside follows from the rest.
         wrong.ask(lambda: _refuse_unknown("job", content, {*RunConfig.model_fields, "execution", "out"}))
-        described = _described(content.get("classifier", "default"))
+        described = _classifier_entries(content.get("classifier", "default"))
         wrong.ask(lambda: _refuse_unknown("classifier", described, set(ClassifierConfig.model_fields)))
-        tree = wrong.ask(lambda: _known(tree_of(described.get("tree"))))
+        tree = wrong.ask(lambda: _checked_tree(tree_of(described.get("tree"))))
         execution = wrong.ask(lambda: execution_of(content.get("execution") or {}))
         test = wrong.ask(lambda: _procedure(tree, content.get("procedure", "fixed")))
         # Configs from before there were forms name none, and are of float noise; none of theirs says auto.
@@ -117,7 +117,7 @@ class Job:
             | {"engine": engine_written(self.execution.engine)},
             "out": None if self.out is None else str(self.out),
         }
-        said: dict[str, Any] = _said(content)
+        said: dict[str, Any] = _without_none(content)
         return said
 
     def save(self, path: Path) -> None:
@@ -193,7 +193,7 @@ def merged(content: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any
 def _whole(key: str, content: Any) -> dict[Any, Any]:
     """A part of a job as the mapping it stands for; of all mappings only a classifier's may be the tree itself."""
     if key == "classifier" and content is not None:
-        return _described(content)
+        return _classifier_entries(content)
     return dict(content) if isinstance(content, Mapping) else {MAIN.get(key): content}
 
 
@@ -247,7 +247,7 @@ def _refuse_contradicted(content: Mapping[str, Any], made: Certification) -> Non
         raise ArgumentError("schema_version", f"must be {SCHEMA_VERSION}", version, "Leave it out.")
 
 
-def _known(tree: Tree) -> Tree:
+def _checked_tree(tree: Tree) -> Tree:
     """The tree, whose nodes and settings are all known."""
     lanes_of(tree)
     return tree
@@ -263,7 +263,7 @@ def _data(content: Any) -> Data:
     return Data(**chosen)
 
 
-def _described(content: Any) -> dict[str, Any]:
+def _classifier_entries(content: Any) -> dict[str, Any]:
     """A classifier with what stands beside its tree."""
     beside = isinstance(content, Mapping) and ("tree" in content or content.keys() <= {"mean", "std", "classes"})
     return {"tree": "default", **content} if beside else {"tree": content}
@@ -303,8 +303,8 @@ def _typed(name: str, value: Any, kind: type) -> Any:
     return value
 
 
-def _said(content: Any) -> Any:
+def _without_none(content: Any) -> Any:
     """The entries that say something."""
     if not isinstance(content, dict):
         return content
-    return {key: _said(value) for key, value in content.items() if value is not None}
+    return {key: _without_none(value) for key, value in content.items() if value is not None}

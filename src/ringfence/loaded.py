@@ -198,21 +198,21 @@ def loaded(value: Certification, device: str) -> Loaded:
     if data is not value.data:
         dataset = data.load(model.num_classes)
     try:
-        return _fitted(value, model, data, dataset, device)
+        return _fit(value, model, data, dataset, device)
     except ClassifierError as error:
         refuse_channels_last(dataset.name, dataset.shape)
         if data.channels is not None or len(dataset.shape) != 3 or dataset.shape[0] != 1:
             raise
         coloured = replace(data, channels=3)
         try:
-            found = _fitted(value, model, coloured, coloured.load(model.num_classes), device)
+            found = _fit(value, model, coloured, coloured.load(model.num_classes), device)
         except ClassifierError:
             raise error from None
         warnings.warn(REPEATED, ChannelsWarning, stacklevel=3)
         return found
 
 
-def _fitted(value: Certification, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
+def _fit(value: Certification, model: LoadedModel, data: Data, dataset: Dataset, device: str) -> Loaded:
     """The model behind the noise and the inputs in the form it takes."""
     module, lift = model.placed(dataset.shape)
     lift = value.lift or lift

@@ -1,4 +1,4 @@
-"""What a certification sees to when it is made: its parts by the names of configs and job files, and checks of all."""
+"""The parts of a certification, made from their names in configs and job files; and the checks of all of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The same network: a run is continued, shared, served and attacked by one that says what the run's first said.
+"""Whether a network is the one a run began with: asked the same noisy inputs, it gives the answers stored then.
 
-Half of what is asked about are inputs of the run, half grey ones, about which it can be asked where the data are not.
+Checked before a run is continued, shared among workers, served or attacked. Half of the inputs are the run's, half are
+grey: those can be asked about where the data are not.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ def grey(shape: tuple[int, ...], lattice: int | None) -> Tensor:
 @final
 @dataclass(frozen=True)
 class Asked:
-    """The network of a work, which says it is a run's. shape: of the run's inputs. dataset: those; None where they are
-    not here, or where one might kill the process that asks about it, and another one is there to be killed."""
+    """The network of a work, to be compared with a run's. shape: of the run's inputs. dataset: those inputs; None where
+    they are not here, or where reading one might kill this process, so that a worker has to ask about them."""
 
     work: Work
     shape: tuple[int, ...]
     dataset: Dataset | None = None
 
     def begin(self, run: RunFolder | None = None) -> Answered:
-        """What it says, kept in the folder if there is one."""
+        """Ask the network, and store its answers in the folder if there is one."""
         first = self._first_readable()
         question = self._question([*first, *[self._grey] * OF_EACH])
         said = question.ask(self.work.classifier, pick_device(self.work.execution.device))
@@ -55,9 +56,9 @@ class Asked:
         return Answered(question, said)
 
     def check(self, run: RunFolder) -> Answered | None:
-        """Refuse it where it says something else than the run's folder holds, as far as inputs can be read today.
+        """Refuse a network whose answers are not those stored in the run's folder, as far as inputs can be read today.
 
-        Folders of earlier versions hold nothing: None.
+        None for folders of earlier versions, which hold no answers.
         """
         known = run.answers()
         if known is None:

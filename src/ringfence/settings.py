@@ -15,7 +15,7 @@ from dataclasses import MISSING, dataclass
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType
-from typing import Any, Final, Literal, final, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NamedTuple, final, get_args, get_origin, get_type_hints
 
 from ringfence.errors import ArgumentError, Collected, did_you_mean
 
@@ -240,17 +240,30 @@ def settings_of(kind: Any) -> dict[str, Setting]:
     return {one.name: _declared(one, hints[one.name]) for one in dataclasses.fields(kind) if "help" in one.metadata}
 
 
-def _declared(field: dataclasses.Field[Any], hint: Any) -> Setting:
-    """What a field says; annotated as int, float, bool, str, a Literal of words, a tuple of numbers, or one or None."""
+class Kind(NamedTuple):
+    """What a field holds: values of type ``kind``; many: several of them; optional: or None; words: one of these."""
+
+    kind: Any
+    many: bool
+    optional: bool
+    words: tuple[str, ...]
+
+
+def kind_of(hint: Any) -> Kind:
+    """What an annotation says: int, float, bool, str, a Literal of words or a tuple of numbers; one of them or None."""
     optional = NoneType in get_args(hint)
     inner = next(part for part in get_args(hint) if part is not NoneType) if optional else hint
     many = get_origin(inner) is tuple
     words = get_args(inner) if get_origin(inner) is Literal else ()
-    kind = str if words else get_args(inner)[0] if many else inner
-    about = field.metadata
+    return Kind(str if words else get_args(inner)[0] if many else inner, many, optional, words)
+
+
+def _declared(field: dataclasses.Field[Any], hint: Any) -> Setting:
+    """What a field and its annotation say."""
+    about, held = field.metadata, kind_of(hint)
     rules = {key: about[key] for key in _BOUNDS}
-    named = (field.name, about["option"] or field.name, kind, field.default, about["help"], about["remedy"])
-    return Setting(*named, many, optional, words, **rules)
+    named = (field.name, about["option"] or field.name, held.kind, field.default, about["help"], about["remedy"])
+    return Setting(*named, held.many, held.optional, held.words, **rules)
 
 
 @cache

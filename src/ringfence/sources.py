@@ -1,8 +1,8 @@
-"""Modules that no library is made of, a user's own, are what their files hold when they are imported.
+"""A user's own modules are always compiled from their source files; cached bytecode of them is not used.
 
-Python knows bytecode by its source's time and size. Both may be those of another file: one that was changed within a
-second, or that lies in the same place of another image, whose times a build has levelled. Then one network would run
-under the digest of the other. Nothing heavy is imported here.
+Python takes bytecode to belong to a source of the same time and size. A file that was changed within a second, or one
+of another container image whose times were all set alike, has both too: an old network would run under the digest of
+the new one. Libraries and Ringfence itself keep their bytecode. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Sourceless(SourcelessFileLoader):
 
 
 def read_sources() -> None:
-    """From now on, in this process."""
+    """From now on this process compiles users' modules from their sources."""
     if _finder not in sys.path_hooks:
         sys.path_hooks.insert(0, _finder)
         sys.path_importer_cache.clear()
 
 
 def flush_files() -> None:
-    """Write out what users' code has in files that it left open: garbage collection may close one before its buffer is
-    written, and a process that leaves at once closes none."""
+    """Flush files that users' code left open: garbage collection may close one before its buffer is written, and a
+    process that leaves at once closes none."""
     if not have_run():
         return
     found = [one for one in gc.get_objects() if issubclass(type(one), BUFFERED)]
@@ -71,13 +71,13 @@ def flush_files() -> None:
 
 
 def note_plugins(before: set[str]) -> None:
-    """What was imported since then is code of plugins, installed ones too."""
+    """Count modules that were imported since then as code of plugins, though they be installed ones."""
     _plugins.update(sys.modules.keys() - before)
 
 
 def have_run() -> bool:
-    """Whether code of users, plugins among it, was imported. It may have left anything behind: modules under names that
-    others have too, libraries that it changed. What another command computes in this process may not be its own."""
+    """Whether code of users or plugins was imported here. It may have changed libraries, or left modules under common
+    names, so that another command in this process could compute something else."""
     loaders = (getattr(getattr(one, "__spec__", None), "loader", None) for one in list(sys.modules.values()))
     return bool(_plugins) or any(isinstance(one, AsItIs | Compiled | Sourceless | zipimporter) for one in loaders)
 

@@ -199,7 +199,7 @@ def _against_lift(config: RunConfig, lift: Lift) -> Iterator[Disagreement]:
 
 def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
     """Ids and labels are those of inputs.parquet, where there is one, which holds every input once."""
-    stored = yield from _held(run, INPUTS, run.inputs)
+    stored = yield from _read_or_disagree(run, INPUTS, run.inputs)
     inputs = {one.id: one.label for one in stored}
     most = min(len(inputs), len(inputs) if run.expected is None else run.expected)
     if len(stored) > most:
@@ -243,8 +243,8 @@ def _share(which: Iterable[bool]) -> float:
 def _against_plans(run: RunFolder) -> Iterator[Disagreement]:
     """The forms in which the network ran had the claimed precision; what parts name, forms and places, is told."""
     named = zip(*run.made_under(), strict=True)  # first: a live run tells both before it writes a part
-    plans = yield from _held(run, PLANS, run.forward_plans)
-    places = yield from _held(run, ENVIRONMENTS, run.environments)
+    plans = yield from _read_or_disagree(run, PLANS, run.forward_plans)
+    places = yield from _read_or_disagree(run, ENVIRONMENTS, run.environments)
     for plan in plans:
         if plan.get("precision") != run.config.precision:
             yield Disagreement(None, "", f"precision in {PLANS}", plan.get("precision"), run.config.precision)
@@ -254,7 +254,9 @@ def _against_plans(run: RunFolder) -> Iterator[Disagreement]:
             yield Disagreement(None, "", f"entries of {name}", len(there), wanted)
 
 
-def _held(run: RunFolder, name: str, read: Callable[[], list[Held]]) -> Generator[Disagreement, None, list[Held]]:
+def _read_or_disagree(
+    run: RunFolder, name: str, read: Callable[[], list[Held]]
+) -> Generator[Disagreement, None, list[Held]]:
     """What a file holds; nothing where it cannot be read, which is told once."""
     try:
         return read()

@@ -29,7 +29,7 @@ from ringfence.sampling import Answered, ForwardPlan, Precision, check_memory, f
 
 
 def ignore(told: object) -> None:
-    """Nobody listens; by name, so that an execution can be sent to another process."""
+    """Do nothing with a message. A named function, because a lambda could not be sent to another process."""
 
 
 def refuse_failed(input_id: int, reason: str) -> None:

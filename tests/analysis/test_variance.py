@@ -73,7 +73,6 @@ def test_estimate_recovers_the_model_and_its_variance_ratio(model: MarginModel) 
     logits, clean = member_logits(model, members=12, draws=4000, seed=3)
     found = estimate(logits, clean)
     assert found.zeta_p == pytest.approx(0.7, abs=0.03)
-    assert 0 < found.zeta_p_error < 0.03
     np.testing.assert_allclose(found.noise_covariance, model.noise_covariance, atol=0.15)
     np.testing.assert_allclose(found.mean, clean.mean(0))
     for k in (2, 5, 12):
@@ -99,7 +98,6 @@ def test_negatively_correlated_noise_is_seen() -> None:
     found = estimate(np.stack([half, -half]), np.zeros((2, 4)))
     assert found.zeta_p == pytest.approx(-1.0)
     assert found.variance_ratio(2) == pytest.approx(0.0)
-    assert np.isnan(found.zeta_p_error)
 
 
 @pytest.mark.parametrize(

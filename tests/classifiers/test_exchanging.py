@@ -55,7 +55,7 @@ class Attends(nn.Module):
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the CPU were a GPU, and one that the kernel is for."""
-    monkeypatch.setattr(exchanging, "_placed", lambda x: True)
+    monkeypatch.setattr(exchanging, "_on_cuda", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_hopper", lambda device: True)
 
 

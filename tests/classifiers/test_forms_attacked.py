@@ -231,7 +231,7 @@ def with_what_was_there(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tenso
 @pytest.mark.parametrize("kernel", [by_cudnn, with_what_was_there])
 def test_a_kernel_that_loses_or_finds_nan_is_not_used(kernel: Op, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is invalid would count as a class; where one in a thousand is, no comparison of scores would tell."""
-    monkeypatch.setattr(joining, "_placed", lambda x: True)
+    monkeypatch.setattr(joining, "_on_cuda", lambda x: True)
     monkeypatch.setattr(joining, "by_cudnn", kernel)
     joining.keeps_nan.cache_clear()
     torch.manual_seed(0)
@@ -250,7 +250,7 @@ def test_a_kernel_that_keeps_nan_is_used(monkeypatch: pytest.MonkeyPatch) -> Non
         calls.append(shortcut is None or shortcut.is_contiguous(memory_format=torch.channels_last))
         return joining.one_after_the_other(x, weight, bias, shortcut, *how)
 
-    monkeypatch.setattr(joining, "_placed", lambda x: True)
+    monkeypatch.setattr(joining, "_on_cuda", lambda x: True)
     monkeypatch.setattr(joining, "by_cudnn", right)
     joining.keeps_nan.cache_clear()
     layer, x = nn.Conv2d(3, 4, 3, padding=1), torch.randn(3, 3, 6, 5)
@@ -279,7 +279,7 @@ def test_pixels_read_alone_are_one_picture(
         return torch.relu(found + by * as_if)
 
     monkeypatch.setattr(torch, "cudnn_convolution_add_relu", kernel)
-    monkeypatch.setattr(joining, "_placed", lambda x: True)
+    monkeypatch.setattr(joining, "_on_cuda", lambda x: True)
     monkeypatch.setattr(joining, "HIGHEST", 30)
     joining.keeps_nan.cache_clear()
     torch.manual_seed(0)

@@ -61,7 +61,7 @@ def changed(x: Tensor, found: Tensor) -> Tensor:
 @pytest.fixture(autouse=True)
 def everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the CPU were a GPU."""
-    monkeypatch.setattr(exchanging, "_placed", lambda x: True)
+    monkeypatch.setattr(exchanging, "_on_cuda", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
     monkeypatch.setattr(exchanging, "_room", lambda device: 227 * 1024)
 
@@ -138,7 +138,7 @@ def test_layers_that_a_gpu_has_no_room_for_are_compiled_as_they_are(
 ) -> None:
     room = SimpleNamespace(shared_memory_per_block_optin=99 * 1024)
     monkeypatch.undo()
-    monkeypatch.setattr(exchanging, "_placed", lambda x: True)
+    monkeypatch.setattr(exchanging, "_on_cuda", lambda x: True)
     monkeypatch.setattr(exchanging, "_has_kernels", lambda device: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: room)
     called, _ = run_exchanged(make().bfloat16().eval(), torch.randn(3, 1, 28, 28).bfloat16())

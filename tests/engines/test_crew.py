@@ -436,7 +436,7 @@ def test_a_worker_without_a_gpu_expects_its_share_of_the_draws(
     work = replace(works[0], execution=replace(works[0].execution, draws=1000))
     cluster = Mock(cluster_resources=lambda: {"CPU": 8.0, "GPU": float(gpus)})
     monkeypatch.setattr(ray, "_ray", lambda: cluster)
-    assert ray.Ray(workers=4)._of_one(work).execution.draws == expected
+    assert ray.Ray(workers=4)._with_share_of_draws(work).execution.draws == expected
 
 
 def test_workers_that_come_later_take_part() -> None:

@@ -92,7 +92,7 @@ def test_the_level_comes_from_the_noise_and_is_part_of_the_digest(tmp_path: Path
 
 
 def test_runs_with_a_diffusion_denoiser_are_attacked_as_they_were_certified(tmp_path: Path) -> None:
-    from ringfence.attacks.target import AttackJob, load_attacked
+    from ringfence.attacks.target import AttackJob, certification_of, load_attacked
     from ringfence.store import RunFolder
 
     saved_diffusion(tmp_path / "ddpm")
@@ -101,4 +101,5 @@ def test_runs_with_a_diffusion_denoiser_are_attacked_as_they_were_certified(tmp_
     value = rf.Certification(tree, torch.rand(1, 3, 16, 16), noise=rf.Gaussian(0.25), procedure=rf.Fixed(n=20))
     value.run(tmp_path / "run")
     run = RunFolder.open(tmp_path / "run")
-    assert load_attacked(AttackJob(tmp_path / "run"), run).digest == run.config.classifier.digest
+    attacked = certification_of(AttackJob(tmp_path / "run"), run)
+    assert load_attacked(attacked, run).digest == run.config.classifier.digest

@@ -80,6 +80,20 @@ def test_runs_on_different_data_do_not_share_inputs(fake_run: FakeRun, tmp_path:
     assert len(found["items"]["id"]) == 10
 
 
+def test_classes_are_called_as_the_data_of_the_run_call_them(fake_run: FakeRun, tmp_path: Path) -> None:
+    run = fake_run(tmp_path / "a", 5)
+    material = load([run.path])
+    assert gallery_of(report_page(material))["sets"] == [{"name": "fake.npz", "classes": []}]
+    run.write_summary({**(run.summary() or {}), "class_names": ["ant", "bee", HOSTILE, "dog"]})
+    page = report_page(load([run.path]))
+    assert gallery_of(page)["sets"][0]["classes"] == ["ant", "bee", HOSTILE, "dog"]
+    assert HOSTILE not in page
+    assert gallery_of(report_page(load([run.path]), class_names=["a", "b", "c", "d"]))["sets"][0]["classes"][0] == "a"
+    assert (
+        gallery_of(report_page(load([fake_run(tmp_path / "m", 5, data="mnist").path])))["sets"][0]["classes"][9] == "9"
+    )
+
+
 def test_runs_without_pictures_labels_or_radii_have_a_page(fake_run: FakeRun, tmp_path: Path) -> None:
     fake_run(tmp_path / "a", shape=None, labelled=False)
     fake_run(tmp_path / "b", procedure=Predict(), shape=None)

@@ -154,7 +154,7 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_convolutions_of_few_channels_are_exchanged_forward_and_backward(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    monkeypatch.setattr(narrow, "_is_bf16", lambda image: True)
     member = network().eval().to(memory_format=torch.channels_last)
     x = inputs()[0].contiguous(memory_format=torch.channels_last)
     names, values = zip(*member.named_parameters(), strict=True)
@@ -182,7 +182,7 @@ def test_convolutions_of_few_channels_are_exchanged_forward_and_backward(monkeyp
 @pytest.mark.parametrize("channels", narrow.SIDES)
 def test_those_of_second_derivatives_are_exchanged_too(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """There adjoints are transposed convolutions, and gradients of weights have a weight that is not there."""
-    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    monkeypatch.setattr(narrow, "_is_bf16", lambda image: True)
     torch.manual_seed(0)
     side = narrow.SIDES[channels]
     layers = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
@@ -210,7 +210,7 @@ def test_those_of_second_derivatives_are_exchanged_too(channels: int, monkeypatc
 
 
 def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    monkeypatch.setattr(narrow, "_is_bf16", lambda image: True)
 
     def several(x: Tensor, w: Tensor) -> Tensor:
         wide = torch.conv2d(x, w, stride=2, padding=1)
@@ -228,7 +228,7 @@ def test_other_convolutions_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tensors_of_more_numbers_than_kernels_can_address_stay_with_torch(
     rows: int, ours: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(narrow, "_placed", lambda image: True)
+    monkeypatch.setattr(narrow, "_is_bf16", lambda image: True)
     with FakeTensorMode():
         x = torch.empty(rows, 16, 32, 32).contiguous(memory_format=torch.channels_last)
         graph = make_fx(lambda x, w: torch.conv2d(x, w, padding=1))(x, torch.empty(16, 16, 3, 3))

@@ -95,7 +95,7 @@ def compose(certification: Component, selection: Mapping[float, Component], core
         if part.radius is None:
             rule, remedy = "must have radii", "Give the results of CERTIFY, with a column radius."
             raise StoreError(part.source, rule, "none", remedy)
-    return [_joined(theta, label, certification, part, core) for theta, part in selection.items()]
+    return [_compose_theta(theta, label, certification, part, core) for theta, part in selection.items()]
 
 
 def measure(answers: Answers, radii: Sequence[float]) -> ThetaMetrics:
@@ -153,7 +153,9 @@ def best_theta(
     return max(enough, key=lambda entry: entry[:3])[3] if enough else None
 
 
-def _joined(theta: float, label: IntArray, certification: Component, selection: Component, core: Component) -> Answers:
+def _compose_theta(
+    theta: float, label: IntArray, certification: Component, selection: Component, core: Component
+) -> Answers:
     assert certification.radius is not None
     assert selection.radius is not None
     certified = (selection.predict == 1) & (certification.predict != ABSTAIN)

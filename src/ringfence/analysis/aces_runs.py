@@ -64,7 +64,7 @@ class AcesRun:
 
     def certification(self) -> Component:
         """The certification network alone, at half of alpha."""
-        apart, tally, given = self._apart(self.first), _last(self.first), self._given(self.first)
+        apart, tally, given = self._components(self.first), _last(self.first), self._given(self.first)
         plain = Predict(self._half, n=int(tally.draws[0]))
         natural = plain.conclude(plain.update(plain.start(len(self.first), given), tally, given), given)
         bounds = (apart.chosen, apart.chosen_bound)
@@ -77,7 +77,9 @@ class AcesRun:
     def core(self) -> Component:
         """The core network's classes."""
         core, rows = _core(self.first), columns_of(self.first)
-        return Component(f"{self.run.path} (core)", rows.input_id, core, None, core, rows.label, **_told(self.run))
+        return Component(
+            f"{self.run.path} (core)", rows.input_id, core, None, core, rows.label, **_shared_facts(self.run)
+        )
 
     def medians(self) -> FloatArray:
         """Median of the selector's value of each input (inputs,): the smallest theta that half of the draws reach."""
@@ -96,21 +98,21 @@ class AcesRun:
 
     def _answers(self, theta: float, records: Sequence[Record]) -> Answers:
         rows, test, given = columns_of(records), self._test, self._given(records)
-        bit, bit_radius = test.proved_bits(self._again(records).state, given)
+        bit, bit_radius = test.proved_bits(self._replayed(records).state, given)
         # At a known radius most inputs stop early, so that only the first look's few draws would be left to PREDICT.
         natural = natural_answers(records, test, given) if test.target is None else None
         target = test.target if test.claims_radius else 0.0  # PREDICT can tell about radius 0 alone
         return Answers(theta, rows.label, rows.prediction, rows.radius, bit, bit_radius, natural, target)
 
     def _selection(self, records: Sequence[Record]) -> Component:
-        apart, tally, given = self._apart(records), _last(records), self._given(records)
+        apart, tally, given = self._components(records), _last(records), self._given(records)
         test = AcesPredict(self._test.alpha, int(tally.draws[0]), "paper")
         fair = test.bits(test.update(test.start(len(records), given), tally, given))
         return self._component(records[0].lane, records, apart.bit, apart.bit_bound, fair)
 
-    def _apart(self, records: Sequence[Record]) -> Components:
+    def _components(self, records: Sequence[Record]) -> Components:
         """Class and selector as if each stood alone."""
-        found = self._test.components(self._again(records).state)
+        found = self._test.components(self._replayed(records).state)
         if found is None:
             rule, remedy = "components need a fixed number of draws", "Make the run with the procedure fixed."
             raise StoreError(self.run.path, rule, f"a run of {self._test.name}", remedy)
@@ -122,9 +124,9 @@ class AcesRun:
         answer, radius = proved(chosen, lower, self._given(records))
         source, half, rows = f"{self.run.path} ({what})", self._half, columns_of(records)
         columns = (rows.input_id, answer, radius, natural, rows.label)
-        return Component(source, *columns, alpha=half, sound=bool(rows.sound.all()), **_told(self.run))
+        return Component(source, *columns, alpha=half, sound=bool(rows.sound.all()), **_shared_facts(self.run))
 
-    def _again(self, records: Sequence[Record]) -> Replayed:
+    def _replayed(self, records: Sequence[Record]) -> Replayed:
         return decided_again(self._test, self._given(records), records, str(self.run.path))
 
     def _given(self, records: Sequence[Record]) -> Given:
@@ -163,16 +165,16 @@ def plain_component(run: RunFolder) -> Component:
         records[0].target,
         records[0].alpha,
         bool(rows.sound.all()),
-        **_told(run),
+        **_shared_facts(run),
     )
 
 
-class _Told(TypedDict):
+class _SharedFacts(TypedDict):
     norm: str
     data: str | None
 
 
-def _told(run: RunFolder) -> _Told:
+def _shared_facts(run: RunFolder) -> _SharedFacts:
     """What components of a run must share with others: the norm of their radii, and the data."""
     return {"norm": run.config.norm, "data": run.config.data.digest}
 

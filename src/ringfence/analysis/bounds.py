@@ -151,7 +151,7 @@ class RunBounds:
             return np.array([record.radii[mechanism.name] for record in self.records])
         self.need_mechanisms()
         self.need_counts(f"for radii by {mechanism.spelled}")
-        with _believed(self.path):
+        with _naming_nonsense(self.path):
             given = given_in(self.config)
             check_together((given.mechanism, mechanism), given.law)
             return claims(self._decisions, replace(given, mechanism=mechanism))[1] * self.factor
@@ -163,7 +163,7 @@ class RunBounds:
         E0 is the largest share of votes or mean softmax score, E1 the second largest.
         """
         self.need_counts("for empirical means")
-        with _believed(self.path):
+        with _naming_nonsense(self.path):
             shares = np.stack([_shares(record, self.config.classifier.classes) for record in self.records])
             ordered = np.sort(shares, axis=1)
             return ordered[:, -1], ordered[:, -2], shares.argmax(1).astype(np.int64)
@@ -187,7 +187,7 @@ _NONSENSE = (ArithmeticError, ValueError, LookupError, TypeError, MemoryError)
 
 
 @contextmanager
-def _believed(path: str | Path) -> Iterator[None]:
+def _naming_nonsense(path: str | Path) -> Iterator[None]:
     """Settings and counts of a folder may be anything; what nobody can compute with is named."""
     try:
         yield

@@ -122,7 +122,7 @@ def export_csv(run: RunFolder, target: str | Path | TextIO) -> None:
         target.write(text)
 
 
-def _written(value: Any) -> Any:
+def _cell_text(value: Any) -> Any:
     """Text on one line and never a formula; yes and no as 1 and 0; numbers so that they read back as they are."""
     if isinstance(value, bool):
         return int(value)
@@ -134,5 +134,5 @@ def csv_text(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _written(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _cell_text(value) for name, value in row.items()} for row in rows)
     return text.getvalue()

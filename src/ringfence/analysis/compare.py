@@ -17,12 +17,12 @@ from ringfence.stats import AlphaLedger
 from ringfence.stats.norms import refuse_mixed
 from ringfence.store import RunConfig
 from ringfence.store.exchange import IMPORTED
-from ringfence.types import FloatArray, IntArray
+from ringfence.types import BoolArray, FloatArray, IntArray
 
 ABOVE = 0.05
 GAINS = (0.0, 10.0, 25.0, 50.0, 100.0)
 _EQUAL = 1e-6
-"""Radii that differ by less than this share are called equal."""
+"""Radii that differ by less than this share of the larger one are called equal."""
 
 
 @final
@@ -115,9 +115,7 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         raise ArgumentError(f"{ours.name}, {theirs.name}", rule, received, "Certify the same data.")
     _refuse_other_labels(ours, theirs, left, right)
     mine, other = ours.radius[left], theirs.radius[right]
-    gain = mine - other
-    near = _EQUAL * np.maximum(mine, other)
-    gain = np.where(np.abs(gain) <= near, 0.0, gain)
+    gain = gains_of(mine, other)
     started = other > 0
     relative = np.where(started, 100 * gain / np.where(started, other, 1.0), np.where(gain > 0, np.inf, 0.0))
     percent = relative[started]
@@ -145,6 +143,17 @@ def compare(ours: Radii, theirs: Radii, above: float = ABOVE, gains: Sequence[fl
         differing=_told_apart(ours, theirs),
         **_average_radii(ours, theirs, left, right),
     )
+
+
+def gains_of(ours: FloatArray, theirs: FloatArray) -> FloatArray:
+    """ours - theirs, 0 where the radii are called equal."""
+    gain = ours - theirs
+    return np.where(np.abs(gain) <= _EQUAL * np.maximum(ours, theirs), 0.0, gain)
+
+
+def is_largest(radius: FloatArray, best: FloatArray) -> BoolArray:
+    """Where a radius is the best one, alone or with others, and not 0."""
+    return np.asarray((radius > 0) & (radius >= best * (1 - _EQUAL)))
 
 
 def _average_radii(ours: Radii, theirs: Radii, left: IntArray, right: IntArray) -> dict[str, float]:
@@ -263,11 +272,11 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
     radii, tight = radii_of(run, mechanisms), default_mechanism(run.config.noise.family).name
     others = [radius for name, radius in radii.items() if name != tight] or list(radii.values())
     best = np.max(np.stack(others), axis=0)
-    equal = np.maximum(sum(_largest(radius, best) for radius in others), 1)
+    equal = np.maximum(sum(is_largest(radius, best).astype(np.int64) for radius in others), 1)
     shares = {
         name: np.mean(radius > best * (1 + _EQUAL))
         if name == tight and len(radii) > 1
-        else np.mean(_largest(radius, best) / equal)
+        else np.mean(is_largest(radius, best) / equal)
         for name, radius in radii.items()
     }
     rows = tuple(
@@ -287,11 +296,6 @@ def summarise(run: RunBounds, mechanisms: Sequence[Mechanism] | None = None, abo
         run.sound,
         rows,
     )
-
-
-def _largest(radius: FloatArray, best: FloatArray) -> FloatArray:
-    """1 where a radius is the best one, and not 0; else 0."""
-    return ((radius > 0) & (radius >= best * (1 - _EQUAL))).astype(np.float64)
 
 
 def certified_shares(run: RunBounds, steps: int) -> tuple[float, list[list[float]]]:

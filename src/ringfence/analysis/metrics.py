@@ -124,7 +124,7 @@ def metrics_by_lane(
     path = path or (str(source.path) if isinstance(source, CohenLog | RunFolder) else "")
     if not len(columns.radius):
         raise no_records(source if isinstance(source, RunFolder) else None)
-    asked = _asked(columns, source, radii, beside)
+    asked = _radii_to_report(columns, source, radii, beside)
     lanes = np.unique(columns.lane).tolist()
     found = [
         _measure(columns.at(columns.lane == lane), asked, lane if len(lanes) > 1 else None, path) for lane in lanes
@@ -165,7 +165,7 @@ def best_lane_metrics(run: RunFolder, radii: Sequence[float] | None) -> RunMetri
     if not len(first):
         raise no_records(run)
     chosen = columns.at(first)
-    found = _measure(chosen, _asked(chosen, run, radii, ()), "best lane", str(run.path))
+    found = _measure(chosen, _radii_to_report(chosen, run, radii, ()), "best lane", str(run.path))
     return replace(found, seconds=float(columns.seconds.sum()), norm=run.norm, proved=run.config.norm)
 
 
@@ -264,7 +264,7 @@ def _measure(rows: Columns, radii: list[float], lane: str | None, path: str) -> 
     )
 
 
-def _limit(rows: Columns, source: Source) -> float:
+def _largest_answerable(rows: Columns, source: Source) -> float:
     """The largest radius the run can answer for: what it tried, where that was known beforehand."""
     if not rows.tried_known_radii:
         return float("inf")
@@ -278,16 +278,18 @@ def _tried(run: RunFolder) -> list[float]:
     return [run.factor * target for target in test.targets] if test is not None else []
 
 
-def _asked(rows: Columns, source: Source, radii: Sequence[float] | None, beside: Collection[float]) -> list[float]:
+def _radii_to_report(
+    rows: Columns, source: Source, radii: Sequence[float] | None, beside: Collection[float]
+) -> list[float]:
     """The radii asked for; None: those it tried, the usual ones and those beside, as far as the source can answer."""
-    limit = _limit(rows, source)
+    limit = _largest_answerable(rows, source)
     if radii is not None:
         return checked_radii(radii, limit)
     tried = rows.target[~np.isnan(rows.target)].tolist()
-    return sorted({radius for radius in (*usual_radii(_scale(rows, source)), *tried, *beside) if radius <= limit})
+    return sorted({radius for radius in (*usual_radii(_shown_sigma(rows, source)), *tried, *beside) if radius <= limit})
 
 
-def _scale(rows: Columns, source: Source) -> float:
+def _shown_sigma(rows: Columns, source: Source) -> float:
     """Sigma in the norm that is shown; where nobody says it half the largest radius, to tell its order of magnitude."""
     if isinstance(source, RunFolder):
         return source.factor * source.config.noise.sigma

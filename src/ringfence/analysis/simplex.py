@@ -8,6 +8,7 @@ from typing import Any, Literal, final
 import numpy as np
 
 from ringfence.analysis.bounds import RunBounds
+from ringfence.analysis.compare import gains_of, is_largest
 from ringfence.errors import ArgumentError, check_word
 from ringfence.mechanisms import BestOf, Mechanism, mechanism
 from ringfence.progress import followed
@@ -17,9 +18,6 @@ Statistic = Literal["ratio", "difference"]
 
 AT_ONCE = 1000
 """Points that a mechanism is asked for together: enough for arrays, few enough to tell how far it is."""
-
-_EQUAL = 1e-6
-"""Radii that differ by less than this share are called equal."""
 
 
 def members(one: Mechanism) -> tuple[Mechanism, ...]:
@@ -61,28 +59,26 @@ class SimplexMap:
     def largest(self, name: str) -> BoolArray:
         """Where (rows, columns) this mechanism is the largest of all members, alone or with others."""
         top = np.max(np.stack(list(self.members.values())), axis=0)
-        return np.asarray(self.inside & (top > 0) & (self.members[name] >= top * (1 - _EQUAL)))
+        return self.inside & is_largest(self.members[name], top)
 
     def summary(self) -> dict[str, Any]:
         """Shares of the region that each contestant wins, and the ratio left / right where both certify."""
         left, right = self.left_radius[self.inside], self.right_radius[self.inside]
-        near = _EQUAL * np.maximum(left, right)
         both = (left > 0) & (right > 0)
-        ratios = left[both] / right[both]
-        difference = left - right
+        ratios, gain = left[both] / right[both], gains_of(left, right)
         return {
             "left": self.left,
             "right": self.right,
             "sigma": self.sigma,
             "step": self.step,
             "points": int(self.inside.sum()),
-            "left_wins": float(np.mean(difference > near)),
-            "right_wins": float(np.mean(-difference > near)),
-            "equal": float(np.mean(np.abs(difference) <= near)),
+            "left_wins": float(np.mean(gain > 0)),
+            "right_wins": float(np.mean(gain < 0)),
+            "equal": float(np.mean(gain == 0)),
             "only_left_certifies": float(np.mean((left > 0) & (right == 0))),
             "only_right_certifies": float(np.mean((right > 0) & (left == 0))),
             "ratio": _spread(ratios),
-            "difference": _spread(difference),
+            "difference": _spread(gain),
             "largest": {name: float(self.largest(name)[self.inside].mean()) for name in self.members},
         }
 
@@ -134,12 +130,12 @@ class SimplexPoints:
 
     def summary(self) -> dict[str, Any]:
         """How many inputs lie where."""
-        near = _EQUAL * np.maximum(self.left, self.right)
+        gain = gains_of(self.left, self.right)
         return {
             "run": self.path,
             "inputs": len(self.ids),
-            "left_wins": int((self.left - self.right > near).sum()),
-            "right_wins": int((self.right - self.left > near).sum()),
+            "left_wins": int((gain > 0).sum()),
+            "right_wins": int((gain < 0).sum()),
             "neither_certifies": int(((self.left <= 0) & (self.right <= 0)).sum()),
             "largest": {name: self.best.count(name) for name in sorted(set(self.best))},
         }

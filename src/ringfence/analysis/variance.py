@@ -5,7 +5,6 @@ Horvath et al. 2022 (ensembles), section 5 and appendix B. ``collect_logits`` gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -152,8 +151,7 @@ class MarginModel:
     """A member's logits: y = y_c + y_p, independent; y_c ~ N(c, Sigma_c) over training, y_p ~ N(0, Sigma_p) over noise.
 
     Two members have covariances zeta_c Sigma_c and zeta_p Sigma_p.
-    mean: c (K,); clean_covariance: Sigma_c (K, K); noise_covariance: Sigma_p (K, K); top: the majority class;
-    zeta_p_error: jackknife standard error of zeta_p over members, not-a-number for fewer than three.
+    mean: c (K,); clean_covariance: Sigma_c (K, K); noise_covariance: Sigma_p (K, K); top: the majority class.
     """
 
     mean: FloatArray
@@ -162,7 +160,6 @@ class MarginModel:
     zeta_p: float
     top: int
     zeta_c: float = 0.0
-    zeta_p_error: float = float("nan")
 
     @property
     def margin_matrix(self) -> FloatArray:
@@ -250,7 +247,7 @@ def estimate(logits: ArrayLike, clean: ArrayLike, zeta_c: float = 0.0, top: int 
     perturbation = perturbation - perturbation.mean(1, keepdims=True)
     members, draws, _ = noisy.shape
     within = np.einsum("mda,mdb->mab", perturbation, perturbation) / (draws - 1)
-    pairs = list(combinations(range(members), 2))
+    pairs = combinations(range(members), 2)
     between = np.stack([perturbation[i].T @ perturbation[j] / (draws - 1) for i, j in pairs])
     mean = still.mean(0)
     return MarginModel(
@@ -260,7 +257,6 @@ def estimate(logits: ArrayLike, clean: ArrayLike, zeta_c: float = 0.0, top: int 
         zeta_p=_median_ratio(between, within.mean(0)),
         top=int(mean.argmax()) if top is None else top,
         zeta_c=zeta_c,
-        zeta_p_error=_jackknife(between, within, pairs),
     )
 
 
@@ -284,18 +280,6 @@ def _median_ratio(between: FloatArray, within: FloatArray) -> float:
     if not used.any():
         raise ArgumentError("logits", "must vary under noise", "constant logits", "Check the members and sigma.")
     return float(np.median(between[:, used] / within[used]))
-
-
-def _jackknife(between: FloatArray, within: FloatArray, pairs: Sequence[tuple[int, int]]) -> float:
-    """Standard error of the median ratio from leaving out one member at a time."""
-    members = len(within)
-    if members < 3:
-        return float("nan")
-    left = [
-        _median_ratio(between[[out not in pair for pair in pairs]], np.delete(within, out, axis=0).mean(0))
-        for out in range(members)
-    ]
-    return float(np.sqrt((members - 1) * np.var(left)))
 
 
 def _check(logits: FloatArray, clean: FloatArray) -> None:

@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ringfence.attack_job import AttackJob
-from ringfence.attacks.target import attacked_procedure, chosen_attack, load_attacked, load_inputs, moving_of
+from ringfence.attacks.target import (
+    attacked_procedure,
+    certification_of,
+    chosen_attack,
+    load_attacked,
+    load_inputs,
+    moving_of,
+)
 from ringfence.attacks.through_noise import ORDERS
 from ringfence.certification import Certification
 from ringfence.certifying import certify
@@ -85,13 +92,13 @@ def run_attack(
     radii = job.radii or usual_radii(run.config.noise.sigma)[1:]
     job = replace(job, attack=named)
     tried = max(test.targets, default=math.inf) if test.claims_radius else 0.0  # nothing is said about larger radii
-    wrong = Collected()
+    value, wrong = certification_of(job, run), Collected()
     with wrong:
-        model = load_attacked(job, run)
+        model = load_attacked(value, run)
     with wrong:
-        dataset = load_inputs(job, run)
+        dataset = load_inputs(value, run)
     wrong.tell()
-    device, work = pick_device(job.device), _the_runs(job, run, model, dataset)
+    device, work = pick_device(job.device), _work_of(run, value, model, dataset, job.device)
     module, lift, noise = work.classifier, work.lift, work.noise
     classifier = _OneLane(module, run.config.classifier.names.index(lane)).to(device).eval()
     records = {one.input_id: one for one in run.read() if one.lane == lane}
@@ -145,11 +152,10 @@ def _recorded(job: AttackJob, dataset: Dataset, records: Mapping[int, Record], n
     return chosen
 
 
-def _the_runs(job: AttackJob, run: RunFolder, model: LoadedModel, dataset: Dataset) -> Work:
+def _work_of(run: RunFolder, value: Certification, model: LoadedModel, dataset: Dataset, device: str) -> Work:
     """The run's module behind noise and lift; refused if it says something else than the run's did."""
-    value = Certification.of(run.config.with_entries({"classifier": {"tree": model.spec}}))
     module, lift = model.placed(dataset.shape)
-    work = value.work(module, (), lift, run.config.classifier.classes, (), Execution(job.device))
+    work = value.work(module, (), lift, run.config.classifier.classes, (), Execution(device))
     # A copy: what a network keeps of a forward without gradients cannot be differentiated.
     Asked(replace(work, classifier=copied(module)), tuple(dataset.shape), dataset).check(run)
     return work

@@ -1,17 +1,17 @@
-"""The run, lane, model and inputs that an attack is about."""
+"""What an attack is about: a run's procedure, certification, model and inputs; and which attack is meant."""
 
 from __future__ import annotations
 
 from ringfence.attack_job import AttackJob
 from ringfence.attacks.through_noise import ATTACKS, Attack, Ddn, Pgd, PgdL1
-from ringfence.data import Data, Dataset
+from ringfence.certification import Certification
+from ringfence.data import Dataset
 from ringfence.digests import difference
 from ringfence.errors import ArgumentError, DataError, ModelError
 from ringfence.models import LoadedModel, load_model
 from ringfence.models.compose import with_weights
 from ringfence.models.source import refuse_foreign_code, without_gradients
 from ringfence.procedures import Procedure
-from ringfence.stats.noise_law import GAUSSIAN
 from ringfence.store import RunFolder
 from ringfence.store.claims import given_in, procedure_of
 
@@ -46,43 +46,39 @@ def chosen_attack(job: AttackJob, run: RunFolder) -> type[Attack]:
     return chosen
 
 
-def load_attacked(job: AttackJob, run: RunFolder) -> LoadedModel:
-    """The classifier the run certified; any other is refused by its digest, and foreign code without trust."""
-    spec = _tree(job, run)
-    if without := without_gradients(spec):  # before trust is asked for, which would not help
+def certification_of(job: AttackJob, run: RunFolder) -> Certification:
+    """What the run certified, by the model and the data that the job names, where it names any; without trust, a run
+    folder may start no foreign code."""
+    tree = _tree(job, run)
+    if without := without_gradients(tree):  # before trust is asked for, which would not help
         rule, remedy = "must have gradients, which an attack follows", "Attack the network that it was exported from."
         raise ModelError("model", rule, ", ".join(without), remedy)
     if not job.trust:
         remedy = "Look at that code; then give the model by `model` (or `members`), or set `trust`."
-        refuse_foreign_code(spec, run.path, remedy)
-    model = load_model(
-        spec,
-        num_classes=run.config.classifier.classes,
-        mean=run.config.classifier.mean,
-        std=run.config.classifier.std,
-        sigma=run.config.noise.sigma if run.config.noise.family == GAUSSIAN else None,
-    )
-    stored_hash = run.config.classifier.digest
-    changed = difference("the model", model.digest, stored_hash) if stored_hash else None
-    if changed:
-        rule = "must be the model the run certified"
-        raise ModelError("model", rule, f"{model.spec} ({changed})", "Give its model and weights.")
+        refuse_foreign_code(tree, run.path, remedy)
+    data = {} if job.data is None else {"data": {"source": job.data}}
+    return Certification.of(run.config.with_entries({"classifier": {"tree": tree}, **data}))
+
+
+def load_attacked(value: Certification, run: RunFolder) -> LoadedModel:
+    """The classifier the run certified; any other is refused by its digest."""
+    model, stored = load_model(value.classifier, **value.beside_tree), run.config.classifier.digest
+    if stored and (changed := difference("the model", model.digest, stored)):
+        rule, received = "must be the model the run certified", f"{model.spec} ({changed})"
+        raise ModelError("model", rule, received, "Give its model and weights.")
     return model
+
+
+def load_inputs(value: Certification, run: RunFolder) -> Dataset:
+    """The inputs the run certified; any others are refused by their digest."""
+    dataset, stored = value.data.load(), run.config.data.digest
+    if stored and (changed := difference("the data", dataset.digest, stored)):
+        rule, received = "must be the data the run certified", f"{dataset.name} ({changed})"
+        raise DataError("data", rule, received, "Give the run's own data.")
+    return dataset
 
 
 def _tree(job: AttackJob, run: RunFolder) -> str:
     """The tree that was named, or the run's own; with other weights where those were named."""
     model = job.model or run.config.classifier.tree
     return model if job.weights is None else str(with_weights(model.partition("@")[0], job.weights))
-
-
-def load_inputs(job: AttackJob, run: RunFolder) -> Dataset:
-    """The inputs the run certified; any others are refused by their digest."""
-    stored = run.config.data
-    chosen = {key: getattr(stored, key) for key in Data().choice}
-    dataset = Data(job.data or stored.source, **chosen).load()
-    changed = difference("the data", dataset.digest, stored.digest) if stored.digest else None
-    if changed:
-        rule = "must be the data the run certified"
-        raise DataError("data", rule, f"{dataset.name} ({changed})", "Give the run's own data.")
-    return dataset

@@ -78,7 +78,8 @@ class Classifier(nn.Module, ABC):
 
 
 class _Watch:
-    """Whether every network is watched for changing its input, and what each answered; in a check, never in a run."""
+    """Switched on by checks, never by runs. on: a network that changes its input in place is refused; heard: gets the
+    scores of each network that is asked."""
 
     on = False
     heard: list[Tensor] | None = None

@@ -92,8 +92,8 @@ class KConsensus(Classifier):
             slices.append(self.first.score(part))
             if self.rest is not None and place in halves:
                 begin = sum(map(len, parts[: halves[place]]))
-                left.append(_left_undecided(_joined(slices[halves[place] :]).scores, begin))
-        head = _joined(slices)
+                left.append(_left_undecided(_concatenated(slices[halves[place] :]).scores, begin))
+        head = _concatenated(slices)
         answer = valid_only(soft(head.scores), head.scores)
         if self.rest is None:
             return head._replace(scores=answer)
@@ -166,7 +166,7 @@ APART.append((KConsensus, "score", False))
 APART.extend((sys.modules[__name__], name, False) for name in ("_left_undecided", "_rows", "_heard_at_once"))
 
 
-def _joined(slices: list[Scored]) -> Scored:
+def _concatenated(slices: list[Scored]) -> Scored:
     """The answers to consecutive slices of a batch as one; work is a number for every slice, or (rows,) for every."""
     if len(slices) == 1:
         return slices[0]

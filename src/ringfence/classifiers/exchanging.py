@@ -69,7 +69,7 @@ def exchange(graph: Graph) -> None:
     """Exchange what can be, in place."""
     for node in list(graph.nodes):
         value = _value(node)
-        if value is None or value.dtype != torch.bfloat16 or not _placed(value):
+        if value is None or value.dtype != torch.bfloat16 or not _on_cuda(value):
             continue
         old: tuple[Node, ...] = (node,)
         with graph.inserting_before(node):
@@ -94,7 +94,7 @@ def exchange(graph: Graph) -> None:
 def _attention_alone(node: Node) -> tuple[Any, ...] | None:
     """Query, key and value, where attention is asked for nothing else and the kernel is for them."""
     names = "query key value attn_mask dropout_p is_causal scale enable_gqa"
-    if (asked := _asked(node, (scaled_dot_product_attention,), names)) is None:
+    if (asked := _call_arguments(node, (scaled_dot_product_attention,), names)) is None:
         return None
     mask, dropout, causal, scale = asked[3:7]
     plain = mask is None and not dropout and not causal and scale in (None, SCALE)
@@ -137,23 +137,23 @@ def _layer_ending(node: Any) -> _Layer | None:
     if isinstance(node, Node) and node.target in (ONE_LAYER, ONE_LAYER.default):
         given: Any = node.args
         return _Layer((node,), *given)
-    pool = _asked(node, POOLS, "input kernel_size stride padding dilation ceil_mode return_indices")
-    rectified = _asked(pool[0], RELUS, "input inplace") if pool else None
+    pool = _call_arguments(node, POOLS, "input kernel_size stride padding dilation ceil_mode return_indices")
+    rectified = _call_arguments(pool[0], RELUS, "input inplace") if pool else None
     names = "input weight bias stride padding dilation groups"
-    convolution = _asked(rectified[0], (torch.conv2d,), names) if rectified else None
+    convolution = _call_arguments(rectified[0], (torch.conv2d,), names) if rectified else None
     if not pool or not rectified or not convolution:
         return None
     _, size, stride, around, apart, ceiling, indices = pool
-    by_two = (_both(size), _both(stride, 2), _both(around, 0), _both(apart, 1)) == (2, 2, 0, 1)
+    by_two = (_side(size), _side(stride, 2), _side(around, 0), _side(apart, 1)) == (2, 2, 0, 1)
     x, weight, bias, step, padding, dilation, groups = convolution
-    plain = _both(step, 1) == _both(dilation, 1) == (1 if groups is None else groups) == 1
-    edge = _both(padding, 0)
+    plain = _side(step, 1) == _side(dilation, 1) == (1 if groups is None else groups) == 1
+    edge = _side(padding, 0)
     if not by_two or ceiling or indices or not plain or edge is None:
         return None
     return _Layer((rectified[0], pool[0], node), x, weight, bias, edge)
 
 
-def _asked(node: Any, targets: tuple[Any, ...], names: str) -> list[Any] | None:
+def _call_arguments(node: Any, targets: tuple[Any, ...], names: str) -> list[Any] | None:
     """Arguments in this order, None where there is none, of a call of one of these."""
     known = names.split()
     if not isinstance(node, Node) or node.target not in targets or not set(node.kwargs) <= set(known):
@@ -161,7 +161,7 @@ def _asked(node: Any, targets: tuple[Any, ...], names: str) -> list[Any] | None:
     return [*node.args, *(node.kwargs.get(name) for name in known[len(node.args) :])]
 
 
-def _both(given: Any, default: int | None = None) -> int | None:
+def _side(given: Any, default: int | None = None) -> int | None:
     """A number that holds for height and width; None where there are two, or it is none."""
     every = {default} if given is None else set(given) if isinstance(given, tuple | list) else {given}
     one = every.pop() if len(every) == 1 else None
@@ -174,7 +174,7 @@ def _value(node: Any) -> Any:
     return value if isinstance(value, Tensor) else None
 
 
-def _placed(value: Tensor) -> bool:
+def _on_cuda(value: Tensor) -> bool:
     return value.is_cuda
 
 

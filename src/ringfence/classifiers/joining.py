@@ -50,13 +50,13 @@ def _joined(
 ) -> Tensor:  # fmt: skip
     """cuDNN's on CUDA, elsewhere one after the other; channels last, as compiled code was told that it is."""
     how = (tuple(stride), tuple(padding), tuple(dilation), groups)
-    fits = _placed(x) and _fits(x, weight, shortcut, stride, padding, dilation)
+    fits = _on_cuda(x) and _fits(x, weight, shortcut, stride, padding, dilation)
     if fits and keeps_nan(x.device, x.dtype, x.shape, weight.shape, shortcut is not None, how, _tried()):
-        return _laid(by_cudnn(x, weight, bias, shortcut, *how))
+        return _channels_last(by_cudnn(x, weight, bias, shortcut, *how))
     return one_after_the_other(x, weight, bias, shortcut, *how)
 
 
-def _placed(x: Tensor) -> bool:
+def _on_cuda(x: Tensor) -> bool:
     return x.is_cuda
 
 
@@ -70,7 +70,7 @@ def by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, *
     if shortcut is None:
         return torch.cudnn_convolution_relu(x, weight, bias, *how)
     if weight.shape[2:] != (1, 1) or how != ALONE or len(x) * x.shape[2] > HIGHEST:
-        return torch.cudnn_convolution_add_relu(x, weight, _laid(shortcut), 1, bias, *how)
+        return torch.cudnn_convolution_add_relu(x, weight, _channels_last(shortcut), 1, bias, *how)
     found = torch.cudnn_convolution_add_relu(_one_picture(x), weight, _one_picture(shortcut), 1, bias, *how)
     return found.permute(0, 2, 3, 1).reshape(len(x), *x.shape[2:], -1).permute(0, 3, 1, 2)
 
@@ -80,7 +80,7 @@ def _one_picture(x: Tensor) -> Tensor:
 
     cuDNN takes another kernel for it, which takes half as long where 64 channels become 256.
     """
-    lines = _laid(x).permute(0, 2, 3, 1).reshape(1, len(x) * x.shape[2], x.shape[3], x.shape[1])
+    lines = _channels_last(x).permute(0, 2, 3, 1).reshape(1, len(x) * x.shape[2], x.shape[3], x.shape[1])
     return lines.permute(0, 3, 1, 2)
 
 
@@ -96,7 +96,7 @@ def keeps_nan(
     x = torch.ones(image, device=device, dtype=dtype)
     x[0] = torch.nan
     weight, bias = x.new_full(taps, 1 / taps[1:].numel()), x.new_zeros(taps[0])
-    x, weight = _laid(x), _laid(weight)
+    x, weight = _channels_last(x), _channels_last(weight)
     wanted = one_after_the_other(x, weight, bias, None, *how)
     shortcut = torch.zeros_like(wanted) if added else None
     unwritten = torch.full_like(wanted, torch.nan)
@@ -117,10 +117,10 @@ def one_after_the_other(
 ) -> Tensor:  # fmt: skip
     """The same by torch's operators, channels last."""
     found = torch.conv2d(x, weight, bias, stride, padding, dilation, groups)
-    return _laid(torch.relu(found if shortcut is None else found + shortcut))
+    return _channels_last(torch.relu(found if shortcut is None else found + shortcut))
 
 
-def _laid(found: Tensor) -> Tensor:
+def _channels_last(found: Tensor) -> Tensor:
     return found.contiguous(memory_format=torch.channels_last) if found.dim() == 4 else found
 
 

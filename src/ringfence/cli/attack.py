@@ -69,7 +69,7 @@ def attack_command(
             print_json(found.to_dict())
         else:
             _print(found)
-            _tell(found)
+            _print_verdict(found)
         if out is not None:  # last: where it cannot be written, it is at least seen
             write_attack(found, points, out)
     if found.broken:
@@ -94,7 +94,7 @@ def _print(found: AttackResult) -> None:
     say(f"{found.inputs} inputs; {found.attacked} certificates attacked inside their radius")
 
 
-def _tell(found: AttackResult) -> None:
+def _print_verdict(found: AttackResult) -> None:
     from rich.text import Text
 
     for one in found.broken:

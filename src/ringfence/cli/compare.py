@@ -84,10 +84,10 @@ def compare_command(
             return
         print_runs(list(zip(runs, summaries, strict=True)), above)
         results.print(comparison_table(found, above))
-        _tell(found, runs, shown)
+        _print_remarks(found, runs, shown)
 
 
-def _tell(found: Sequence[Comparison], runs: Sequence[RunBounds], shown: InNorm | None) -> None:
+def _print_remarks(found: Sequence[Comparison], runs: Sequence[RunBounds], shown: InNorm | None) -> None:
     """What a reader of the tables should know of pairs and runs."""
     for one in found:
         if len(told := _differ(one)) > LONGEST:

@@ -60,14 +60,14 @@ _taken: ContextVar[list[Any] | None] = ContextVar("taken", default=None)
 
 
 def ready(job: Any) -> None:
-    """Called by a command once all it was told is checked: where only that was asked for, it ends here."""
+    """A command calls this once all its options are checked; if only a check was asked for, the command ends here."""
     if (taken := _taken.get()) is not None:
         taken.append(job)
         raise typer.Exit
 
 
 def is_check() -> bool:
-    """Whether a command is only checked, so that what is wrong belongs to whoever asked."""
+    """Whether a command is only checked; who asked for that reports what is wrong."""
     return _taken.get() is not None
 
 
@@ -96,7 +96,7 @@ def leave_unread(stream: IO[str]) -> NoReturn:
 
 @contextmanager
 def to_a_reader() -> Iterator[None]:
-    """For what is written to standard output by others than the consoles here."""
+    """Around code that writes to standard output itself: end quietly where nobody reads it."""
     try:
         yield
         sys.stdout.flush()
@@ -106,7 +106,7 @@ def to_a_reader() -> Iterator[None]:
 
 @contextmanager
 def quiet_when_unread() -> Iterator[None]:
-    """For the whole program: where nobody reads helps and wrong words, typer and rich would leave with 1."""
+    """Around the whole program: where nobody reads a help or an error of usage, typer and rich would leave with 1."""
     try:
         yield
     except SystemExit as over:
@@ -117,7 +117,7 @@ def quiet_when_unread() -> Iterator[None]:
 
 @contextmanager
 def told_when_full() -> Iterator[None]:
-    """Where what is printed finds no room, or no terminal any more, say so; 1 is an answer about a run, never that."""
+    """Say so where the disk is full or the terminal is gone. Never leave with 1, which is an answer about a run."""
     try:
         yield
     except OSError as error:
@@ -230,7 +230,7 @@ def as_options(error: RingfenceError) -> str:
 
 
 def together(make: Callable[[], T], *also: Callable[[], object], wrong: Collected | None = None) -> T:
-    """What is made; where that is refused, what else would be refused later is told with it.
+    """What make returns. Where it refuses, also is called too, so that all that is wrong is told at once.
 
     wrong: mistakes that were found before.
     """

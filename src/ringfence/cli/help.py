@@ -126,7 +126,7 @@ class HelpfulCommand(TyperCommand):
         lines += _panel("Arguments", [(_metavar(one), one.help) for one in arguments], width)
         for panel in dict.fromkeys([*_PANELS, "Options", *map(_place, kept)]):
             own = [one for one in kept if _place(one) == panel and one.name not in ("help", "help_all")]
-            lines += _panel(panel, [(_flags(one), _told(one, few)) for one in own], width)
+            lines += _panel(panel, [(_flags(one), _help_with_default(one, few)) for one in own], width)
         if self.name in EXAMPLES:
             lines += [_heading("Examples"), *(f"  {line}" for line in _commands(EXAMPLES[self.name], width)), ""]
         if few:
@@ -240,7 +240,7 @@ def usual(option: Any) -> Any:
     return option.show_default if default is None and isinstance(option.show_default, str) else default
 
 
-def _told(option: Any, few: bool) -> str:
+def _help_with_default(option: Any, few: bool) -> str:
     default = usual(option)
     told = (few and _EVERYDAY.get(option.name)) or (option.help or "").strip()
     if option.required:

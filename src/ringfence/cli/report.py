@@ -36,7 +36,7 @@ def report_command(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Certified robustness",
     class_names: Annotated[
-        Path | None, typer.Option("--class-names", help="A text file with the name of one class per line.")
+        Path | None, typer.Option("--class-names", help="A text file, a class per line (default: the data's names).")
     ] = None,
     within: o.NormOptions = o.NormOptions(),
     as_json: o.Json = False,

@@ -104,7 +104,7 @@ def train_command(
         for one in files:
             say(str(one))
         if not is_quiet():
-            _tell_use(job, files, out)
+            _print_use(job, files, out)
 
 
 def _trained(run: TrainingRun, parallel: int, loggers: Sequence[Logger], where: o.EngineOptions) -> list[Path]:
@@ -116,7 +116,7 @@ def _trained(run: TrainingRun, parallel: int, loggers: Sequence[Logger], where: 
         return run_training(run, parallel, all_of(report, *(one.training for one in loggers)), where.on_ray())
 
 
-def _tell_use(job: TrainingJob, files: Sequence[Path], out: Path) -> None:
+def _print_use(job: TrainingJob, files: Sequence[Path], out: Path) -> None:
     """The command that certifies what was trained: one radius takes minutes where the largest takes hours."""
     models = [f"{arch}@{file}" for arch, file in zip(job.members, files, strict=True)]
     use = job.objective.certified_with(models, job.classifier or "", job.sigma)

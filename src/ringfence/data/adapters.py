@@ -175,7 +175,7 @@ def _parts(row: Any) -> tuple[Any, Any, Any]:
     if isinstance(row, Input):
         return row.x, row.label, row.name
     if isinstance(row, Mapping):
-        x, label, name = (_named(row, keys) for keys in (PICTURES, LABELS, NAMES))
+        x, label, name = (_first_value(row, keys) for keys in (PICTURES, LABELS, NAMES))
         if x is None:
             rule = f"rows that are mappings must name the input: {', '.join(PICTURES[:4])}, ..."
             raise DataError("data", rule, f"the keys {', '.join(map(str, row))}", "Rename its column.")
@@ -193,7 +193,7 @@ def _parts(row: Any) -> tuple[Any, Any, Any]:
     return x, label, name
 
 
-def _named(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
+def _first_value(row: Mapping[Any, Any], keys: Sequence[str]) -> Any:
     return next((row[key] for key in keys if key in row), None)
 
 

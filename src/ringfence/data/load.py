@@ -49,7 +49,7 @@ def load_dataset(
     with warnings.catch_warnings():
         if range is not None:  # it is about to be mapped to [0, 1]
             warnings.simplefilter("ignore", InputRangeWarning)
-        whole = _whole(spec, root, split, size, channels)
+        whole = _source_inputs(spec, root, split, size, channels)
     if size is not None and tuple(whole.shape[-2:]) != (size, size):
         rule, received = (
             "resizes image files alone: arrays stay as they are",
@@ -63,7 +63,7 @@ def load_dataset(
     return chosen
 
 
-def _whole(spec: str, root: str | Path | None, split: str, size: int | None, channels: int | None) -> Dataset:
+def _source_inputs(spec: str, root: str | Path | None, split: str, size: int | None, channels: int | None) -> Dataset:
     """All inputs of a source."""
     head, colon, place = spec.partition(":")
     framing, mode = None if size is None else Framing(size, size), "RGB" if channels == 3 else None
@@ -77,7 +77,7 @@ def _whole(spec: str, root: str | Path | None, split: str, size: int | None, cha
     if head in NAMED:
         if not colon and root is None:
             raise DataError(spec, "needs the place of the files", "none", f"Write {spec}:PATH.")
-        return _named(head, _existing(Path(place) if colon else Path(root or "")), split, size)
+        return _public_data_set(head, _existing(Path(place) if colon else Path(root or "")), split, size)
     if Path(spec).suffix == ".npz":
         path = _existing(Path(spec))
         return _from_npz(path.stem, read_npz(path, split))
@@ -125,7 +125,7 @@ def _from_npz(name: str, arrays: dict[str, Any], class_names: tuple[str, ...] | 
     )
 
 
-def _named(name: str, path: Path, split: str, size: int | None) -> Dataset:
+def _public_data_set(name: str, path: Path, split: str, size: int | None) -> Dataset:
     if name in ("mnist", "cifar10"):
         _refuse_val(name, split)
     if name == "mnist":

@@ -118,7 +118,7 @@ def read_cifar10(path: Path, split: str) -> Pair:
     if path.is_file():
         return _single(path, split)
     files, reader = _cifar10(path, split)
-    return _joined(reader(file) for file in files)
+    return _concatenated(reader(file) for file in files)
 
 
 def cifar10_files(path: Path, split: str) -> list[Path]:
@@ -156,7 +156,7 @@ def _labelled(path: Path, split: str) -> Pair:
     return arrays["x"], arrays["y"]
 
 
-def _joined(pairs: Iterable[Pair]) -> Pair:
+def _concatenated(pairs: Iterable[Pair]) -> Pair:
     images, labels = zip(*pairs, strict=True)
     return np.concatenate(images), np.concatenate(labels)
 

@@ -92,14 +92,14 @@ class Manager:
         self._staff()
         while not dispatch.finished:
             for message in self._crew.messages(1.0):
-                yield from self._heard(message)
+                yield from self._take(message)
             self._dismiss_silent()
             for worker in list(self._seen):
                 self._occupy(worker)
             self._staff()
             if reason := dispatch.hopeless:
                 raise ClassifierError("classifier", "must answer", reason, "Try it on one input in this process first.")
-        self._tell()
+        self._report()
 
     def _staff(self) -> None:
         """As many workers as there is room for; the first one finds the plan that all run by.
@@ -114,11 +114,11 @@ class Manager:
         while len(self._seen) < wanted and not (self.dispatch.idle and self._seen):
             self._seen[self._crew.hire()] = _Seen()
 
-    def _heard(self, message: Message) -> Iterator[Record]:
+    def _take(self, message: Message) -> Iterator[Record]:
         if (seen := self._seen.get(message.worker)) is None:
             return  # dismissed meanwhile
         if message.death is not None:
-            self._gone(message.worker, message.death)
+            self._drop(message.worker, message.death)
             return
         report = message.report
         if report is None:
@@ -142,11 +142,11 @@ class Manager:
         elif report.hungry and seen.open:
             items = self.dispatch.group(message.worker)
             self._crew.feed(message.worker, items, last=not items)
-        self._tell()
+        self._report()
         for worker, faults in list(self.dispatch.blamed.items()):
             if faults >= BLAMED and worker in self._seen and len(self._seen) > 1:
                 self._crew.dismiss(worker)
-                self._gone(worker, "it failed on inputs that others answered")
+                self._drop(worker, "it failed on inputs that others answered")
 
     def _occupy(self, worker: str) -> None:
         """Begin a round where a worker is free: with a suspect alone, or with whatever is next."""
@@ -165,9 +165,9 @@ class Manager:
         for worker, seen in list(self._seen.items()):
             if seen.open and time.monotonic() - seen.moved > self._patience:
                 self._crew.dismiss(worker)
-                self._gone(worker, f"it did nothing for {self._patience:g} s")
+                self._drop(worker, f"it did nothing for {self._patience:g} s")
 
-    def _gone(self, worker: str, reason: str) -> None:
+    def _drop(self, worker: str, reason: str) -> None:
         seen = self._seen.pop(worker)
         lost = self.dispatch.lost(worker, reason)
         inputs = "1 input goes" if lost == 1 else f"{lost} inputs go"
@@ -181,7 +181,7 @@ class Manager:
             died = f"{self._deaths} died in turn, the last: {reason.removesuffix('.')}"
             raise ModelError("every worker", rule, died, "Mend what it died of, and run the same command again.")
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         dispatch = self.dispatch
         for input_id, reason in list(dispatch.failed.items())[self._told :]:
             self._execution.on_failed(input_id, reason)

@@ -63,10 +63,10 @@ class Ray(Engine):
         if self.gpus is not None and (there := torch.cuda.device_count()) < self.gpus:
             rest = "workers without one compute on the CPU"
             work.execution.on_remark(f"{self.gpus} GPUs were asked for, and this machine shows {there}: {rest}")
-        with self.connected(), _Actors(Parcel.of(self._of_one(work), first), self) as crew:
+        with self.connected(), _Actors(Parcel.of(self._with_share_of_draws(work), first), self) as crew:
             yield from Manager(crew, chain([first], inputs), work.execution, self.patience).records()
 
-    def _of_one(self, work: Work) -> Work:
+    def _with_share_of_draws(self, work: Work) -> Work:
         """The work with the draws that a worker without a GPU has to expect: whether compiling pays is up to those."""
         draws = work.execution.draws if self._share else work.execution.draws // self.room
         return replace(work, execution=replace(work.execution, draws=draws))

@@ -195,7 +195,7 @@ def chosen_normalization(
 ) -> Normalization | None:
     """What is given, or else what the trained network brings; two that differ are refused."""
     if given is not None and brought is not None and not _agree(given, brought):
-        raise _refused(given, brought, source)
+        raise _normalization_clash(given, brought, source)
     return given or brought
 
 
@@ -205,7 +205,7 @@ def refuse_second(
     """Refuse normalisation in front of a module that normalises by itself: even the same numbers would act twice."""
     inside = normalization_inside(module)
     if given is not None and inside is not None:
-        raise _refused(given, inside, source, argument, remedy)
+        raise _normalization_clash(given, inside, source, argument, remedy)
 
 
 def normalization_inside(module: nn.Module) -> Normalization | None:
@@ -226,7 +226,7 @@ def preprocessing_in_words(module: nn.Module, given: tuple[int, ...] = ()) -> st
     sizes = [one for one in module.modules() if isinstance(one, Resized) and one.size != given[-2:]]
     numbers = [one for one in module.modules() if isinstance(one, Normalize)]
     told = [f"resized to {one.size[0]} x {one.size[1]} ({one.kind})" for one in sizes]
-    told += [f"normalised by {_written((_numbers(one.mean), _numbers(one.std)))}" for one in numbers]
+    told += [f"normalised by {_in_words((_numbers(one.mean), _numbers(one.std)))}" for one in numbers]
     return f"behind the noise, inputs are {', '.join(dict.fromkeys(told))}" if told else None
 
 
@@ -246,13 +246,13 @@ def _agree(one: Normalization, other: Normalization) -> bool:
     return fitting and all(np.allclose(np.array(a), np.array(b), rtol=1e-6, atol=1e-7) for a, b in pairs)
 
 
-def _refused(
+def _normalization_clash(
     given: Normalization, brought: Normalization, source: str, argument: str = GIVEN, remedy: str = REMEDY
 ) -> ModelError:
-    rule = f"{source} brings its own normalisation, {_written(brought)}"
-    return ModelError(argument, rule, _written(given), remedy)
+    rule = f"{source} brings its own normalisation, {_in_words(brought)}"
+    return ModelError(argument, rule, _in_words(given), remedy)
 
 
-def _written(normalization: Normalization) -> str:
+def _in_words(normalization: Normalization) -> str:
     mean, std = (",".join(f"{value:.6g}" for value in part) for part in normalization)
     return f"mean {mean} and std {std}"

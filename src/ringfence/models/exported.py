@@ -15,7 +15,7 @@ from torch.export.passes import move_to_device_pass
 from torch.nn.functional import pad
 
 from ringfence.classifiers.base import scores_in
-from ringfence.errors import ModelError
+from ringfence.errors import ModelError, first_line
 
 PROGRAMS = (".pt2", ".ts", ".torchscript")
 """Endings of programs; TorchScript is often called .pt too."""
@@ -88,9 +88,8 @@ def load_exported(path: Path, device: str | torch.device) -> tuple[Exported, byt
         raise
     except Exception as error:
         made = "torch.export.save" if path.suffix == ".pt2" else "torch.jit.save"
-        told = str(error).strip().splitlines()
-        received = told[0] if told else type(error).__name__
-        raise ModelError(path, f"must be a program saved by {made}", received, "Export the model again.") from error
+        rule, remedy = f"must be a program saved by {made}", "Export the model again."
+        raise ModelError(path, rule, first_line(error), remedy) from error
     return module, hashlib.blake2b(path.read_bytes(), digest_size=16).digest()
 
 

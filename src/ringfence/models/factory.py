@@ -23,7 +23,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     takes any (``**kwargs``)."""
     factory = _registered(spec) or _find(spec, *spec.rpartition(":")[::2])
     try:
-        module = factory() if num_classes is None else _told(factory, num_classes)
+        module = factory() if num_classes is None else _called_with_classes(factory, num_classes)
     except ModelError:
         raise
     except (Exception, SystemExit) as error:
@@ -41,7 +41,7 @@ def build_from_factory(spec: str, num_classes: int | None) -> nn.Module:
     return module
 
 
-def _told(factory: Callable[..., Any], num_classes: int) -> Any:
+def _called_with_classes(factory: Callable[..., Any], num_classes: int) -> Any:
     """What a factory makes that is told the classes, if it can be: what takes keywords need not take this one."""
     accepts = inspect.signature(factory).parameters
     if "num_classes" in accepts:

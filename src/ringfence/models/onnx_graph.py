@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ringfence.classifiers.base import APART
-from ringfence.errors import ClassifierError, ModelError
+from ringfence.errors import ClassifierError, ModelError, first_line
 from ringfence.models.architecture import Built, Preprocessing
 from ringfence.models.exported import in_pieces
 from ringfence.models.extras import needed
@@ -108,7 +108,7 @@ def _session(spec: str, path: Path) -> Any:
     try:
         return runtime.InferenceSession(str(path), options, providers=chosen)
     except Exception as error:
-        received = str(error).strip().splitlines()[0]
+        received = first_line(error)
         raise ModelError(
             spec, "must be a graph that onnxruntime can run", received, "Export the model again."
         ) from error

@@ -1,4 +1,4 @@
-"""What the code of a network reads beside its arguments and its own attributes: variables of modules and classes."""
+"""Variables of modules and classes that a network's code reads, for its digest: found in the bytecode, by name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Reached:
             elif id(thing) not in self.functions and is_theirs(thing):
                 self.functions[id(thing)] = thing
                 self.words |= set(_words(thing.__code__))
-                self.written |= {one for part in with_inner(thing.__code__) for one in _written(part)}
+                self.written |= {one for part in with_inner(thing.__code__) for one in _written_names(part)}
                 found = [
                     _function_in(one) for one in (*_variables(thing).values(), getattr(thing, "__wrapped__", None))
                 ]
@@ -154,7 +154,7 @@ FILLING = ("add", "append", "appendleft", "clear", "extend", "fill", "insert", "
 CONTAINERS = (list, dict, set, deque, torch.Tensor, np.ndarray)
 
 
-def _written(code: CodeType) -> Iterator[tuple[str, str]]:
+def _written_names(code: CodeType) -> Iterator[tuple[str, str]]:
     """(what, name) of variables and attributes that the code sets, and of those in which it sets or adds entries; what
     functions within it do, not among it."""
     begun: dict[Any, tuple[str, str]] = {}  # by where an expression begins: the last name in it, of a.b[0] that of b

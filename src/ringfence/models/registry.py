@@ -9,7 +9,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields, make_dataclass
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, get_type_hints
 
 from torch import nn
 
@@ -18,6 +18,7 @@ from ringfence.errors import ModelError, RingfenceError, did_you_mean
 from ringfence.lift import Identity, Lift
 from ringfence.models.grammar import Leaf, Node, Tree
 from ringfence.record import Lane
+from ringfence.settings import kind_of
 
 Shape = tuple[int, ...]
 Numbers = tuple[float, ...]
@@ -107,14 +108,14 @@ class Source(ABC):
 SOURCES: dict[str, Source] = {}
 """By name: those of users, and of Ringfence those for other libraries."""
 
-Kind = TypeVar("Kind", bound=type[NodeKind])
-Built = TypeVar("Built")
+AnyNode = TypeVar("AnyNode", bound=type[NodeKind])
+T = TypeVar("T")
 
 
-def node(name: str) -> Callable[[Kind], Kind]:
+def node(name: str) -> Callable[[AnyNode], AnyNode]:
     """Register a node under its name."""
 
-    def registered(kind: Kind) -> Kind:
+    def registered(kind: AnyNode) -> AnyNode:
         kind.name = name
         NODES[name] = kind
         return kind
@@ -187,11 +188,11 @@ def usage(kind: type[NodeKind]) -> str:
     models = ["MODEL"] * (2 if kind.most is None else kind.most) + (["..."] if kind.most is None else [])
     if kind.denoiser_first:
         models[0] = "DENOISER"
-    settings = [f"{one.name}={'...' if one.default is MISSING else _written(one.default)}" for one in fields(kind)]
+    settings = [f"{one.name}={'...' if one.default is MISSING else _setting_text(one.default)}" for one in fields(kind)]
     return f"{kind.name}({', '.join([*models, *settings])})"
 
 
-def _written(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if not isinstance(value, tuple):
         return str(value).lower()
     if len(value) > 2:
@@ -202,37 +203,23 @@ def _written(value: Any) -> str:
 
 
 def _read(name: str, key: str, value: Tree, wanted: Any) -> Any:
+    """A setting's value, by the annotation of its field."""
     if wanted is Tree:
         return value
-    where = f"{name}({key}=)"
+    where, held = f"{name}({key}=)", kind_of(wanted)
     if not isinstance(value, Leaf):
         raise ModelError(where, "is a setting, not a model", str(value), "Give a plain value.")
     text = value.text.strip()
-    optional = type(None) in getattr(wanted, "__args__", ())
-    if optional and text == "none":
-        return None
-    if get_origin(wanted) is Literal and text not in (words := get_args(wanted)):
-        raise ModelError(where, f"must be one of {', '.join(words)}", f"'{text}'", f"Write e.g. {key}={words[0]}.")
+    if text == "none" and (held.optional or held.many):
+        return None if held.optional else ()
+    if held.words and text not in held.words:
+        rule, example = f"must be one of {', '.join(held.words)}", held.words[0]
+        raise ModelError(where, rule, f"'{text}'", f"Write e.g. {key}={example}.")
+    read, rule, example = _FROM_TEXT.get((held.kind, held.many), (str, "", ""))
     try:
-        if wanted is bool:
-            return {"true": True, "false": False}[text]
-        if wanted is int or wanted == int | None:
-            return int(text)
-        if wanted is float:
-            return float(text)
-        if wanted == Numbers:
-            return () if text == "none" else numbers(text)
-        if wanted == WholeNumbers:
-            return () if text == "none" else tuple(int(part) for part in text.split("/"))
+        return read(text)
     except (KeyError, ValueError):
-        rule, example = {
-            bool: ("true or false", "true"),
-            float: ("a number", "0.5"),
-            Numbers: ("numbers divided by / or start:stop:step", "0.2/0.3"),
-            WholeNumbers: ("whole numbers divided by /", "1/2"),
-        }.get(wanted, ("a whole number", "2"))
         raise ModelError(where, f"must be {rule}", f"'{text}'", f"Write e.g. {key}={example}.") from None
-    return text
 
 
 def numbers(text: str) -> Numbers:
@@ -243,6 +230,16 @@ def numbers(text: str) -> Numbers:
     if not (step > 0 and stop >= start and (stop - start) / step <= 10_000):
         raise ValueError(text)
     return tuple(round(start + step * i, 10) for i in range(int((stop - start) / step + 1e-9) + 1))
+
+
+_FROM_TEXT: Final[Mapping[tuple[Any, bool], tuple[Callable[[str], Any], str, str]]] = {
+    (bool, False): ({"true": True, "false": False}.__getitem__, "true or false", "true"),
+    (int, False): (int, "a whole number", "2"),
+    (float, False): (float, "a number", "0.5"),
+    (int, True): (lambda text: tuple(map(int, text.split("/"))), "whole numbers divided by /", "1/2"),
+    (float, True): (numbers, "numbers divided by / or start:stop:step", "0.2/0.3"),
+}
+"""(type, whether there are several) -> what reads it, what it must be, and an example; any other type is text."""
 
 
 def named_models(kind: NodeKind) -> dict[str, Tree]:
@@ -256,7 +253,7 @@ WRITTEN: Final = {"mode": "noise", "vote": "votes", "thetas": "theta", "patch": 
 """Settings that the classes behind the nodes call otherwise than the user does."""
 
 
-def checked(kind: NodeKind, build: Callable[[], Built]) -> Built:
+def checked(kind: NodeKind, build: Callable[[], T]) -> T:
     """What a node builds; errors of its classes name the node and its setting as the user wrote them."""
     try:
         return build()

@@ -47,7 +47,7 @@ class AcesSequential(SequentialLooks, AcesProcedure):
     def start(self, rows: int, given: Given) -> State:
         """The core's class is known, nothing else."""
         counts = [(name, "i8") for name in ("core", "bit", "picks")]
-        state = self._begun(rows, given, [*counts, ("selected", "?"), ("classified", "?")])
+        state = self._initial_state(rows, given, [*counts, ("selected", "?"), ("classified", "?")])
         state["core"] = core_class(rows, given)
         return state
 

@@ -73,7 +73,7 @@ class SequentialLooks(Procedure):
         wanted = np.where(state["stage"] == 0, self.n0, upcoming - state["drawn"])
         return np.where(state["done"], 0, wanted).astype(np.int64)
 
-    def _begun(self, rows: int, given: Given, extra: list[tuple[Any, ...]]) -> State:
+    def _initial_state(self, rows: int, given: Given, extra: list[tuple[Any, ...]]) -> State:
         """State before the first draw, p0 of the target rounded up; hopeless targets are refused."""
         check_reachable(self.radius, self.best_case(given), given, "Raise `n` or `sigma`.")
         state = new_state(rows, [("top", "i8"), ("hits", "i8"), ("look", "i4"), ("p0", "f8"), *extra])
@@ -122,7 +122,7 @@ class Sequential(SequentialLooks, Voted):
     def start(self, rows: int, given: Given) -> State:
         """p0 per row and radius of the grid, divided by the lift's norm and rounded up."""
         size = (len(self.targets),)
-        state = self._begun(rows, given, [("grid", "f8", size), ("crossed", "?", size)])
+        state = self._initial_state(rows, given, [("grid", "f8", size), ("crossed", "?", size)])
         if self.larger and not given.replayed:
             check_reachable(
                 self.larger[-1], self.best_case(given), given, "Leave it out, or raise n or sigma.", "larger"

@@ -50,7 +50,7 @@ def _panel(alt: Any, groups: dict[str, list[ThetaMetrics]], radius: float | None
     rows: list[Row] = []
     for name, points in groups.items():
         side = -1.0 if name == OURS else 1.0  # the frontier falls to the right and the baseline rises: room on each
-        named = _named((places[name] - ends[0]) / (ends[1] - ends[0]), taken, side)
+        named = _labelled_points((places[name] - ends[0]) / (ends[1] - ends[0]), taken, side)
         for at, (point, (x, y)) in enumerate(zip(points, places[name].tolist(), strict=True)):
             label = f"{point.theta:g}" if at in named else ""
             rows.append({"run": name, "x": x, "y": y, "at": point.theta, "label": label})
@@ -142,7 +142,7 @@ def _places(points: Sequence[ThetaMetrics], radius: float | None) -> FloatArray:
     return np.array([natural, heights]).T.reshape(-1, 2)
 
 
-def _named(shares: FloatArray, taken: list[FloatArray], side: float) -> set[int]:
+def _labelled_points(shares: FloatArray, taken: list[FloatArray], side: float) -> set[int]:
     """Points whose name is written, the ends first, each only where no other name is near; taken grows by them."""
     found = set()
     for at in sorted(range(len(shares)), key=lambda at: at not in (0, len(shares) - 1)):

@@ -16,7 +16,7 @@ from ringfence.record import Record
 from ringfence.report import need
 from ringfence.report.lanes import Lane, Material, Stream
 from ringfence.rounding import rounded_down
-from ringfence.store import InputInfo
+from ringfence.store import InputInfo, RunFolder
 
 Key = tuple[str, int]
 """(data set, input id): runs on the same data share their inputs."""
@@ -53,10 +53,9 @@ def gallery(material: Material, class_names: Sequence[str] | None = None) -> dic
     shown = [(key, picture) for key, picture in pictures if picture is not None]
     numbers = {key: number for number, (key, _) in enumerate(shown)}
     names = list(dict.fromkeys(sets.values()))
+    classes = {name: _classes(name, [lane for lane in material.lanes if sets[lane.run] == name]) for name in names}
     return {
-        "sets": [
-            {"name": name.partition("#")[0], "classes": list(class_names or known_classes(name))} for name in names
-        ],
+        "sets": [{"name": name.partition("#")[0], "classes": list(class_names or classes[name])} for name in names],
         "items": {
             "set": [names.index(key[0]) for key in keys],
             "id": [key[1] for key in keys],
@@ -74,11 +73,12 @@ def data_set(lane: Lane) -> str:
     return lane.run if lane.config is None else f"{lane.config.data.source}#{lane.config.data.digest or ''}"
 
 
-def known_classes(name: str) -> Sequence[str]:
-    """Names of the classes of public data sets; empty for others."""
+def _classes(name: str, lanes: Sequence[Lane]) -> Sequence[str]:
+    """What the runs on a data set call its classes; where they tell nothing, what those of a public one are called."""
+    runs = [lane.source for lane in lanes if isinstance(lane.source, RunFolder)]
     kind = name.partition("#")[0].partition(":")[0]
     known = {"default": DIGITS, "mnist": DIGITS, "cifar10": CIFAR10_CLASSES, "mnist-motion": MOTIONS}
-    return known.get(kind, ())
+    return next((run.class_names for run in runs if run.class_names), known.get(kind, ()))
 
 
 def _lane(lane: Lane, data: str, keys: Sequence[Key]) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _columns(material: Material) -> list[Column]:
     return [
         ("run", "run and lane", "", lambda lane: lane.name),
         ("sigma", "noise level", "g", lambda lane: lane.config.noise.sigma if lane.config else None),
-        ("ACR", "average certified radius", ".3f", _of_radii(lambda of: of.acr)),
+        ("ACR", "average certified radius", ".3f", _if_radii_claimed(lambda of: of.acr)),
         (NATURAL, "natural accuracy: right under PREDICT", "%", lambda lane: _natural(material, lane)),
         (f"{_AT}0", "certified accuracy at radius 0, abstained is wrong", "%", lambda lane: lane.metrics.accuracy),
         *(
@@ -140,7 +140,7 @@ def _columns(material: Material) -> list[Column]:
             for r in radii
         ),
         ("abstained", "nothing is claimed", "%", lambda lane: lane.metrics.abstention),
-        ("median radius", "wrong and abstained count as 0", _DOWN, _of_radii(lambda of: of.median_radius)),
+        ("median radius", "wrong and abstained count as 0", _DOWN, _if_radii_claimed(lambda of: of.median_radius)),
         ("inputs", "certified inputs", ",", lambda lane: lane.metrics.count),
         ("draws", "noise draws per input", ",.0f", lambda lane: ratio(lane.metrics.draws, lane.metrics.count)),
         ("ms", "milliseconds per input; lanes of a run share its time", ",.1f",
@@ -164,7 +164,7 @@ def _cell(value: Value, form: str) -> Cell:
     return written_down(value, 3) if form == _DOWN else f"{100 * value:.1f}%", value
 
 
-def _of_radii(value: Callable[[RunMetrics], float | None]) -> Callable[[Lane], float | None]:
+def _if_radii_claimed(value: Callable[[RunMetrics], float | None]) -> Callable[[Lane], float | None]:
     """The value, unless the lane claims no radii at all."""
     return lambda lane: value(lane.metrics) if lane.claims_radius else None
 

@@ -1,7 +1,7 @@
-"""Answers: what the networks of a run say of a few noisy inputs; whoever goes on with it must say the same.
+"""Answers: the scores of a run's networks on a few noisy inputs; who continues the run must give the same ones.
 
-Digests follow code as far as code can be followed. Whatever else changes a network (a setting within settings, a file,
-a library, another machine) changes what it says.
+A digest sees changes of code only as far as code can be followed. Whatever else changes a network (a nested setting, a
+file, a library, another machine) changes its answers.
 """
 
 from __future__ import annotations

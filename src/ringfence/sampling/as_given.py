@@ -1,7 +1,7 @@
-"""As given: what is about to be certified says what its owner's network says, before anything was done to it.
+"""As given: the network about to be certified still answers as the one that the user gave, before we touched it.
 
-The forms of check.py are compared with each other. This compares with what came before all of them: a network that
-changed while it was measured, or when its numbers became float32, would agree with itself.
+check.py compares the forms of a network with each other. One that changed before the first form was made, while it was
+measured or when its numbers became float32, would agree with itself; so this compares with the network as given.
 """
 
 from __future__ import annotations

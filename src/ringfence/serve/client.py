@@ -121,7 +121,7 @@ class Client:
     def events(self, x: AnyInput, **settings: float | None) -> Iterator[tuple[str, dict[str, Any]]]:
         """(name, content) of what happens to a ``certify``: bounds that grow, then the answer, which is checked."""
         request = self._request(x, settings, Accept="text/event-stream")
-        with self._reached(), self._http.stream("POST", "/v1/certify", **request) as reply:
+        with self._connection_errors(), self._http.stream("POST", "/v1/certify", **request) as reply:
             if reply.status_code != 200:
                 reply.read()
                 raise _refused(reply)
@@ -140,7 +140,7 @@ class Client:
         return _read(JobState, self._send("GET", f"/v1/jobs/{job}", params=settings))
 
     def _answered(self, answer: Answer, x: AnyInput, settings: Mapping[str, Any]) -> Answer:
-        return self._checked(answer, answer.wrong(self._seen(x, answer.model)), settings)
+        return self._checked(answer, answer.wrong(self._as_read_by_server(x, answer.model)), settings)
 
     def _ask(self, path: str, x: AnyInput, settings: Mapping[str, Any]) -> Any:
         return self._send("POST", path, **self._request(x, settings))
@@ -154,7 +154,7 @@ class Client:
         """The JSON of the reply; while the server is busy the same is asked again, which shows the same draws."""
         until = time.monotonic() + self._patience
         while True:
-            with self._reached():
+            with self._connection_errors():
                 reply = self._http.request(method, path, **request)
             told = reply.headers.get("Retry-After", "")
             wait = float(told) if told.isdecimal() else 1.0  # proxies may name a date instead
@@ -166,7 +166,7 @@ class Client:
         raise _refused(reply)
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _connection_errors(self) -> Iterator[None]:
         """Nobody there, or a connection that broke, is an error of this library's too."""
         try:
             yield
@@ -192,7 +192,7 @@ class Client:
             )
         return answer
 
-    def _seen(self, x: AnyInput, model: str) -> Tensor:
+    def _as_read_by_server(self, x: AnyInput, model: str) -> Tensor:
         """The input as the server read it."""
         if not isinstance(x, str | Path):
             return _tensor(x)

@@ -157,14 +157,14 @@ class SharedSampler:
             return finished
         whole = np.array(rows, np.int64)
         slots = np.concatenate([finished.slots[whole], np.array(list(joined), np.int64)])
-        return Finished(slots, _joined([finished.tally[whole], *joined.values()]))
+        return Finished(slots, _concatenated([finished.tally[whole], *joined.values()]))
 
     def confirm(self) -> None:
         """Find out about the batches that are not confirmed."""
         self._sampler.confirm()
 
 
-def _joined(parts: list[Tally]) -> Tally:
+def _concatenated(parts: list[Tally]) -> Tally:
     """One tally of all rows."""
     cells = {name: np.concatenate([one.cells[name] for one in parts]) for name in parts[0].cells}
     return Tally(cells, np.concatenate([one.draws for one in parts]))

@@ -55,7 +55,7 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
     """
     pictures = [one.thumbnail for one in run.inputs()[:CHECKED_ON] if one.thumbnail is not None]
     shown = [torch.from_numpy(one.copy()).permute(2, 0, 1) / 255 for one in pictures]
-    summary, data, shape = run.summary() or {}, run.config.data, run.shape
+    data, shape = run.config.data, run.shape
     if shape is None and shown and max(shown[0].shape[1:]) < THUMBNAIL:
         shape = tuple(shown[0].shape)
     if shape is None:
@@ -71,5 +71,5 @@ def kept_inputs(run: RunFolder) -> Dataset | None:
         name_of=lambda place: "",
         shape=shape,
         identify=lambda: data.digest or "",
-        class_names=summary.get("class_names"),
+        class_names=run.class_names,
     )

@@ -241,7 +241,7 @@ def _take(folder: Path, file: IO[bytes], unlocked: bool, named: str) -> None:
                 time.sleep(0.01)
     except BlockingIOError as error:
         remedy = f"Wait for that process to end, or choose another `{named}`."
-        raise StoreError(f"{named} {folder}", "a folder has one writer", _told(file), remedy) from error
+        raise StoreError(f"{named} {folder}", "a folder has one writer", _holder_in_words(file), remedy) from error
     except OSError as error:
         if not unlocked:
             rule = "must be on a disk with locks, so that two processes cannot write into one folder"
@@ -276,7 +276,7 @@ def _holder() -> dict[str, object]:
     return {"host": socket.gethostname(), "pid": os.getpid(), "start": started}
 
 
-def _told(file: IO[bytes]) -> str:
+def _holder_in_words(file: IO[bytes]) -> str:
     """Who writes, as far as the lock says: its content is a courtesy, the lock itself is the operating system's."""
     try:
         file.seek(0)

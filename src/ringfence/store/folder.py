@@ -96,10 +96,10 @@ class Folder(ABC):
         for name in [name for name in self.problems if name not in wrong and name in FILES]:
             del self.problems[name]  # mended since
         for name, reason in wrong.items():
-            self._tell(name, reason)
+            self._note_problem(name, reason)
         return parts
 
-    def _tell(self, name: str, reason: str) -> None:
+    def _note_problem(self, name: str, reason: str) -> None:
         self.problems[name] = reason
         again = "; certifying into the same folder makes it again" if PART.fullmatch(name) else ""
         self._warn(f"{self.path / name} {reason} and is not counted{again}")
@@ -199,6 +199,14 @@ class Folder(ABC):
         """The shape of the inputs, which the summary tells; None where it tells none."""
         found = (self.summary() or {}).get("shape")
         if isinstance(found, list) and all(type(side) is int and side > 0 for side in found):
+            return tuple(found)
+        return None
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What its data call the classes, which the summary tells; None where it tells none."""
+        found = (self.summary() or {}).get("class_names")
+        if isinstance(found, list) and all(isinstance(name, str) for name in found):
             return tuple(found)
         return None
 

@@ -162,7 +162,7 @@ class RunFolder(Folder):
                 refuse_nonsense(table, self.config.classifier.classes, self.config.classifier.names)
             except DAMAGE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                self._tell(name, f"is damaged ({reason})")
+                self._note_problem(name, f"is damaged ({reason})")
             else:
                 yield table if self.shown is None else in_other_norm(table, self.shown.norm, factor)
 

@@ -86,7 +86,7 @@ class Packing:
                 left_out.append(job.key)
             elif contents:
                 counts[name_in_archive(job, job.work.note_of(job))] = len(contents)
-        with self._beside() as fresh:
+        with self._temporary_folder() as fresh:
             names = [f"work-{number}.tgz" for number in range(1, len(boxes.boxes) + 1)]
             packing = token_hex(8)
             headers = {COUNTS: json.dumps(counts), TOGETHER: packing, NUMBER: str(len(names))}
@@ -103,12 +103,12 @@ class Packing:
 
     def check(self) -> None:
         """Refuse a place that nothing can be written to, before anything is made that must go there."""
-        with self._beside() as fresh, TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.out) as there:
+        with self._temporary_folder() as fresh, TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=self.out) as there:
             Path(fresh, "place").touch()
             Path(fresh, "place").replace(Path(there, "place"))
 
     @contextmanager
-    def _beside(self) -> Iterator[str]:
+    def _temporary_folder(self) -> Iterator[str]:
         """A folder on the same disk in which archives are written: half of one must not travel."""
         with writing_errors(self.out):
             self.out.mkdir(parents=True, exist_ok=True)

@@ -60,24 +60,24 @@ def exchange(graph: Graph) -> None:
                 to_input = part.args[1] == 0
                 given = (gradient, weight, True) if to_input else (x, gradient)
                 _put(graph, part, ours["convolved" if to_input else "to_weight"], given)
-        elif x.meta["val"].shape[1] > 1 and _last(x) != _last(gradient):  # cuDNN would copy it, in a kernel of its own
-            node.args = (_laid(graph, node, gradient), _laid(graph, node, x), *node.args[2:])
+        elif x.meta["val"].shape[1] > 1 and _is_last(x) != _is_last(gradient):  # else cuDNN copies one
+            node.args = (_channels_last(graph, node, gradient), _channels_last(graph, node, x), *node.args[2:])
         if not node.users:
             graph.erase_node(node)
 
 
 def _put(graph: Graph, node: Node, operator: Any, arguments: tuple[Any, ...]) -> None:
     with graph.inserting_before(node):
-        given = [_laid(graph, node, one) if isinstance(one, Node) else one for one in arguments]
+        given = [_channels_last(graph, node, one) if isinstance(one, Node) else one for one in arguments]
         new = graph.call_function(operator, tuple(given))
     new.meta.update(node.meta)
     node.replace_all_uses_with(new)
     graph.erase_node(node)
 
 
-def _laid(graph: Graph, before: Node, value: Node) -> Node:
+def _channels_last(graph: Graph, before: Node, value: Node) -> Node:
     """The value with channels last: the compiler lets the kernel that makes it write it so."""
-    if _last(value):
+    if _is_last(value):
         return value
     with graph.inserting_before(before):
         laid = graph.call_function(torch.ops.aten.clone.default, (value,), {"memory_format": LAST})
@@ -85,7 +85,7 @@ def _laid(graph: Graph, before: Node, value: Node) -> Node:
     return laid
 
 
-def _last(value: Node) -> bool:
+def _is_last(value: Node) -> bool:
     return bool(value.meta["val"].is_contiguous(memory_format=LAST))
 
 
@@ -95,10 +95,10 @@ def _fits(x: Any, weight: Any, how: Any) -> bool:
     plain = [*stride, *padding, *dilation, groups] == [1] * 7 and not any(more)
     square = tuple(taps.shape) == (taps.shape[0], taps.shape[0], 3, 3) and image.numel() < ADDRESSES
     side = SIDES.get(taps.shape[0])
-    return plain and square and tuple(image.shape[2:]) == (side, side) and _placed(image) and _last(x)
+    return plain and square and tuple(image.shape[2:]) == (side, side) and _is_bf16(image) and _is_last(x)
 
 
-def _placed(image: Tensor) -> bool:
+def _is_bf16(image: Tensor) -> bool:
     return image.is_cuda and image.dtype == torch.bfloat16
 
 

@@ -147,12 +147,12 @@ def _words(job: TrainingJob) -> Iterator[str]:
     known = {name: one for name, (one, _) in objective_options().items()}
     own = plain_settings(job)
     own.pop("recipe")  # all that it said is written out
-    yield from _named(own, settings_of(TrainingJob))
-    yield from _named(plain_settings(job.schedule), settings_of(Schedule))
-    yield from _named({**(base or {}), **settings}, known)
+    yield from _setting_words(own, settings_of(TrainingJob))
+    yield from _setting_words(plain_settings(job.schedule), settings_of(Schedule))
+    yield from _setting_words({**(base or {}), **settings}, known)
 
 
-def _named(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Iterator[str]:
+def _setting_words(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Iterator[str]:
     for name, value in values.items():
         if name not in known or value is None:
             continue

@@ -65,7 +65,7 @@ class FDnCNN(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The cleaned batch (B, channels, H, W)."""
-        cleaned: Tensor = self.model(_told(x, self.sigma))
+        cleaned: Tensor = self.model(_with_sigma(x, self.sigma))
         return cleaned
 
 
@@ -86,7 +86,7 @@ class FFDNet(nn.Module):
         """The cleaned batch (B, channels, H, W)."""
         height, width = x.shape[-2:]
         even = pad(x, (0, width % 2, 0, height % 2), mode="replicate") if height % 2 or width % 2 else x
-        cleaned = pixel_shuffle(self.model(_told(pixel_unshuffle(even, 2), self.sigma)), 2)
+        cleaned = pixel_shuffle(self.model(_with_sigma(pixel_unshuffle(even, 2), self.sigma)), 2)
         return cleaned[..., :height, :width]
 
 
@@ -98,6 +98,6 @@ def _convolutions(inside: int, width: int, outside: int, depth: int) -> nn.Seque
     return nn.Sequential(*layers, nn.ReLU(), nn.Conv2d(width, outside, 3, padding=1))
 
 
-def _told(x: Tensor, sigma: float) -> Tensor:
+def _with_sigma(x: Tensor, sigma: float) -> Tensor:
     """x (B, C, H, W) with one more channel that says sigma everywhere."""
     return torch.cat([x, x.new_full((len(x), 1, *x.shape[2:]), sigma)], dim=1)

@@ -47,7 +47,7 @@ def bases_of(kind: type[Objective]) -> dict[str, type[Objective]]:
 
 def build_objective(name: str, settings: Mapping[str, Any], base: str | None = None) -> Objective:
     """The objective with these settings (text is converted); what is not its own goes to the one it is built upon."""
-    kind = _named(name)
+    kind = _objective_class(name)
     bases = bases_of(kind)
     if base is not None and not bases:
         known = " and ".join(other for other, one in OBJECTIVES.items() if bases_of(one))
@@ -58,14 +58,16 @@ def build_objective(name: str, settings: Mapping[str, Any], base: str | None = N
         if base not in bases:
             raise ArgumentError("base", f"of {name} must be one of {', '.join(bases)}", repr(base), "Leave it out.")
         inner = {key: one for key, one in settings_of(bases[base]).items() if key not in own}
-        parts["base"] = bases[base](**{key: _value(inner[key], settings[key]) for key in settings if key in inner})
+        parts["base"] = bases[base](
+            **{key: _parsed_if_text(inner[key], settings[key]) for key in settings if key in inner}
+        )
     unknown = [key for key in settings if key not in own and key not in inner]
     if unknown:
         names = sorted({**own, **inner})
         rule = f"{name} has the settings {', '.join(names)} alone"
         given = ", ".join(str(settings[one]) for one in unknown)
         raise ArgumentError(", ".join(unknown), rule, given, _remedy(unknown[0], names))
-    return kind(**{key: _value(own[key], settings[key]) for key in settings if key in own}, **parts)
+    return kind(**{key: _parsed_if_text(own[key], settings[key]) for key in settings if key in own}, **parts)
 
 
 def stored_objective(stored: Mapping[str, Any]) -> Objective:
@@ -79,7 +81,7 @@ def stored_objective(stored: Mapping[str, Any]) -> Objective:
     )
 
 
-def _named(name: str) -> type[Objective]:
+def _objective_class(name: str) -> type[Objective]:
     name = name.replace("_", "-")
     if name not in OBJECTIVES:
         remedy = did_you_mean(name, OBJECTIVES, f"Use {next(iter(OBJECTIVES))}, or {LOAD_PLUGIN}")
@@ -94,5 +96,5 @@ def _remedy(unknown: str, known: list[str]) -> str:
     return did_you_mean(unknown, known, owned)
 
 
-def _value(known: Any, value: Any) -> Any:
+def _parsed_if_text(known: Any, value: Any) -> Any:
     return known.parse(value) if isinstance(value, str) else value

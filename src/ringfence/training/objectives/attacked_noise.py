@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.special import ndtri
 
-from ringfence.attacks import norms, unit
+from ringfence.attacks import into_l2_ball, norms, unit
 from ringfence.errors import ArgumentError, DataError
 from ringfence.settings import setting
 from ringfence.stats.binomial import clopper_pearson_lower
@@ -105,7 +105,7 @@ class Catrs(SingleObjective):
                 now = now.detach().requires_grad_()
                 (gradient,) = torch.autograd.grad(self.divergence(frozen(inputs + now), soft).sum(), now)
                 away = now.detach() + 2 * self.eps / self.steps * unit(gradient) - start
-                now = _shaped(start + away * (self.eps / norms(away).clamp_min(1e-12)).clamp_max(1.0), start)
+                now = _shaped(start + into_l2_ball(away, self.eps), start)
         return now.detach().view_as(draws)
 
 

@@ -83,16 +83,13 @@ class Objective(ABC):
     judged: ClassVar[bool] = True
     noises: ClassVar[tuple[str, ...]] = ()
     """Families of noise that its formula is about; none: any."""
+    grouping: ClassVar[Grouping] = "alone"
+    """How members are trained; a property where settings decide."""
     copies: int
     """Noise draws per input and step, m."""
 
     def __post_init__(self) -> None:
         check_settings(self)
-
-    @property
-    def grouping(self) -> Grouping:
-        """How members are trained."""
-        return "alone"
 
     @final
     def __call__(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:

@@ -50,11 +50,7 @@ class Adp(Objective):
     beta: float = penalty(0.1, "Weight of the volume that predictions span.")
     copies: int = noise_copies(2)
     name: ClassVar[str] = "adp"
-
-    @property
-    def grouping(self) -> Grouping:
-        """All members at once."""
-        return "together"
+    grouping: ClassVar[Grouping] = "together"
 
     def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """All members on the same noise."""
@@ -100,11 +96,7 @@ class Gal(Objective):
     weight: float = penalty(0.5, "Weight of the alignment of gradients.")
     copies: int = noise_copies(2)
     name: ClassVar[str] = "gal"
-
-    @property
-    def grouping(self) -> Grouping:
-        """All members at once."""
-        return "together"
+    grouping: ClassVar[Grouping] = "together"
 
     def loss(self, members: Members, batch: Batch, noise: TrainingNoise, generator: torch.Generator) -> LossTerms:
         """All members on the same noise; a vanishing gradient counts as cosine 0."""
@@ -180,7 +172,7 @@ class Drt(Objective):
         return self.base.copies
 
     @property
-    def grouping(self) -> Grouping:
+    def grouping(self) -> Grouping:  # type: ignore[override]
         """All members at once, or one by one."""
         return "in turn" if self.one_by_one or self.earlier else "together"
 
