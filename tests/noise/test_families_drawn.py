@@ -50,6 +50,19 @@ def test_keys_drawn_together_have_the_draws_of_each_alone(kind: type[rf.Gaussian
             assert torch.equal(found, alone)
 
 
+@pytest.mark.parametrize("shape", [(100, 3, 32, 32), (100, 7), (3, 5)], ids=str)
+def test_gaussian_numbers_are_those_of_their_words(shape: tuple[int, ...]) -> None:
+    """Large draws are made piece by piece, in threads where there are some."""
+    drawn = torch.empty(shape)
+    rf.Gaussian(0.5).fill(drawn, 7)
+    half = (drawn.numel() + 1) // 2
+    first, second = np.random.SFC64(7).random_raw(half).view(np.int32).reshape(2, half).astype(np.int64)
+    radius = 0.5 * np.sqrt(-2 * np.log(((first & 0x7FFFFFFF) + 1) * 2.0**-31))
+    angle = second * (np.pi * 2.0**-31)
+    wanted = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: drawn.numel()]
+    assert np.abs(drawn.numpy().ravel() - wanted).max() < 1e-4  # near u = 1 float32 knows few digits of ln u
+
+
 @every_family
 def test_the_reference_of_the_kernel_has_the_law(kind: type[rf.Gaussian]) -> None:
     """What the kernel is checked against on its device before it is used."""

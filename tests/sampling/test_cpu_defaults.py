@@ -129,6 +129,41 @@ def test_images_are_not_channels_last_where_that_is_slower(
     assert plan.batch == 100
 
 
+@pytest.mark.parametrize(
+    ("times", "draws", "weights", "kept", "asked"),
+    [
+        (1.3, 2000, 1, False, 32),
+        (1.3, 0, 1, False, 32),
+        (1.05, 2000, 1, True, 32),
+        (1.3, probe.WORTH_FOLDING - 1, 1, True, 0),
+        (1.3, 2000, 0, True, 0),
+    ],
+)
+@pytest.mark.usefixtures("measured")
+def test_a_few_rows_tell_the_layout_of_large_networks_in_short_runs(
+    monkeypatch: pytest.MonkeyPatch, times: float, draws: int, weights: int, kept: bool, asked: int
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
+    slow = Slow(clock, 1e-3, channels_last=times).eval()
+    slow.weight = nn.Parameter(torch.zeros(weights * (probe.SMALL_NETWORK + 1)))
+    plan = fastest_plan(slow, (3, 32, 32), 3, CPU, draws=draws)
+    assert plan.channels_last is kept
+    assert plan.batch == (50 if draws else 100)
+    assert slow.rows == asked + (2 if asked else 0)  # and a row of each that shows whether it pools
+
+
+@pytest.mark.parametrize(("of_row", "batch", "rows"), [(1e-5, None, 200), (3e-5, None, 100), (1e-5, 100, 100)])
+@pytest.mark.usefixtures("measured")
+def test_brief_forwards_take_twice_as_many_rows(
+    monkeypatch: pytest.MonkeyPatch, of_row: float, batch: int | None, rows: int
+) -> None:
+    """What a batch takes beside its forward is felt then."""
+    clock = [0.0]
+    monkeypatch.setattr(probe.time, "perf_counter", lambda: clock[0])
+    assert fastest_plan(Slow(clock, of_row).eval(), SHAPE, 3, CPU, batch=batch, draws=20_000).batch == rows
+
+
 @pytest.mark.usefixtures("measured")
 def test_the_time_that_compiling_takes_is_not_that_of_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]

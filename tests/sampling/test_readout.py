@@ -22,6 +22,16 @@ def test_votes_and_the_invalid_outcome() -> None:
     assert Votes().width(3, 2) == 4
 
 
+def test_a_row_has_its_vote_in_any_company() -> None:
+    """Where all sums are finite nothing is looked at row by row; sums of finite scores may be infinite."""
+    nan, inf, huge = float("nan"), float("inf"), 3e38
+    rows = [[1.0, 2.0], [nan, 0.0], [inf, 0.0], [0.0, -inf], [inf, -inf], [huge, huge], [-huge, -huge], [huge, -huge]]
+    scores = torch.tensor(rows)[:, None]
+    wanted = [1, 2, 2, 2, 2, 0, 0, 0]
+    assert Votes().cells(scores).flatten().tolist() == wanted
+    assert [Votes().cells(row[None]).item() for row in scores] == wanted
+
+
 def test_lanes_are_read_apart() -> None:
     scores = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [float("nan"), 0.0]]])
     assert Votes().cells(scores)[..., 0].tolist() == [[1, 0], [0, 2]]

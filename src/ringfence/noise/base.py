@@ -10,12 +10,14 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, Self, final
 
 import torch
+from numpy.random import SFC64
 from torch import Tensor
 
 from ringfence.errors import LOAD_PLUGIN, ArgumentError, did_you_mean
 from ringfence.noise.checked import checked_kernel
 from ringfence.noise.exact import Law, add_steps, fill_steps
 from ringfence.noise.philox import signed
+from ringfence.noise.sfc64 import streams
 from ringfence.settings import as_float
 from ringfence.stats.noise_law import AUTO, EXACT, FLOAT, NoiseLaw
 
@@ -28,8 +30,7 @@ more would take longer to find than a run should take to start."""
 
 
 TOGETHER: Final = 1 << 16
-"""Numbers that the CPU draws at once, of several keys if there is room: half of them are worked on in one thread, and
-stay in a cache."""
+"""Numbers that the CPU draws at once, of several keys if there is room: they stay in a cache."""
 
 
 class Noise(ABC):
@@ -127,9 +128,9 @@ class FamilyNoise(Noise):
         return self.law.settings() | {"form": self.form}
 
     @abstractmethod
-    def fill_on_host(self, out: Tensor, keys: Sequence[int]) -> None:
-        """``fill_chunks`` in float32 on the CPU, out not empty: the draws of a key are the same whichever stand
-        beside it."""
+    def fill_on_host(self, out: Tensor, drawn: Sequence[SFC64]) -> None:
+        """``fill_chunks`` in float32 on the CPU, out not empty, from bits of each key: the draws of a key are the same
+        whichever stand beside it."""
 
     @final
     def fill(self, out: Tensor, key: int) -> None:
@@ -138,7 +139,7 @@ class FamilyNoise(Noise):
             fill_steps(out, key, Law(self.name, self.sigma, self.lattice))
             out.mul_(1 / self.lattice)
         elif out.device.type == "cpu":
-            self.fill_on_host(out[None], [key])
+            self.fill_on_host(out[None], streams([key]))
         elif (kernel := _kernel(out.device, self.name)) is None:
             generator = _generator(str(out.device)).manual_seed(key)
             torch.mul(self.standard(out.shape, generator), self.sigma, out=out)
@@ -158,12 +159,12 @@ class FamilyNoise(Noise):
     @final
     def fill_chunks(self, out: Tensor, keys: Sequence[int]) -> None:
         """Float noise of the CPU of several keys at once: of features a dozen operations each took most of the time."""
-        together = TOGETHER // max(1, out[0].numel())
-        if together < 2 or self.lattice is not None or out.device.type != "cpu":
+        if self.lattice is not None or out.device.type != "cpu":
             super().fill_chunks(out, keys)
             return
+        drawn, together = streams(keys), max(1, TOGETHER // max(1, out[0].numel()))
         for start in range(0, len(keys), together):
-            self.fill_on_host(out[start : start + together], keys[start : start + together])
+            self.fill_on_host(out[start : start + together], drawn[start : start + together])
 
     @final
     def add(self, out: Tensor, clean: Tensor, table: Tensor) -> bool:

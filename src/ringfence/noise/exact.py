@@ -6,9 +6,7 @@ integers come from Philox's words: one of 32 bits decides nearly all, 64 bits th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -21,6 +19,7 @@ from torch import Tensor
 
 from ringfence.errors import DataError
 from ringfence.noise.checked import checked_kernel
+from ringfence.noise.in_threads import in_threads
 from ringfence.noise.philox import HALF, rows_of_words, signed, words
 from ringfence.stats.lattice import Thresholds, thresholds
 
@@ -141,18 +140,11 @@ def fill_integers(out: Tensor, key: int, law: Law) -> None:
         return rest
 
     starts = range(0, len(out), together)
-    drawn = map(draw, starts) if threads == 1 else _pool(os.getpid(), threads).map(draw, starts)
-    if rest := list(chain.from_iterable(drawn)):
+    if rest := list(chain.from_iterable(in_threads(draw, starts, threads))):
         place, number, upper = np.concatenate(rest, 1)
         place, number, upper = (one[number < size] for one in (place, number, upper))
         lower = second_words(key, number, place, quarter)
         numbers[place, number] = found.table.of_words((upper.astype(np.uint64) << HALF) | lower)
-
-
-@lru_cache(maxsize=1)
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """As many threads as torch has: NumPy counts in one, and does not hold the others up. A fork has its own."""
-    return ThreadPoolExecutor(threads, "ringfence-noise")
 
 
 def second_words(key: int, number: NDArray[np.int64], place: NDArray[np.int64], quarter: int) -> NDArray[np.uint64]:

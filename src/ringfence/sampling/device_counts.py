@@ -150,7 +150,8 @@ class DeviceCounts:
 
 def _lane_rows(rows: Tensor, each: int) -> Tensor:
     """Rows (B,) of slots -> rows (B, lanes, 1) of cells, lanes fastest."""
-    return (rows.unsqueeze(1) * each + torch.arange(each, device=rows.device)).unsqueeze(2)
+    cells = rows.unsqueeze(1)
+    return (cells if each == 1 else cells * each + torch.arange(each, device=rows.device)).unsqueeze(2)
 
 
 def _places(readout: Readout, scores: Tensor, rows: Tensor, each: int, width: int) -> Tensor:

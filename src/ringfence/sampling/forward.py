@@ -50,7 +50,6 @@ class Forward:
         size, layout = (self.plan.batch, *shape), self._layout_of(1 + len(shape))
         return torch.empty(size, dtype=self.dtype, device=self.device, memory_format=layout)
 
-    @torch.inference_mode()
     def merge(self, noise: Tensor, clean: Tensor, rows: Tensor, lattice: int | None = None) -> Tensor:
         """clean[rows] + noise (B, *shape), overwriting the noise: added in float32, then cast and laid out at once.
 

@@ -53,10 +53,14 @@ SHORT_RUN = 500 * FAIR_ROWS
 WORTH_TIMING, LONG_SECONDS = 100, 60.0
 """But where there are so many batches two of them are asked, and where the run takes so long by that, it is no short
 one: of a slow network, the sizes that are worth trying are few."""
+BRIEF = 2e-3
+"""Seconds of a forward in such a run up to which twice as many rows are taken: what a batch takes beside it is felt."""
+LAYOUT_ROWS = 8
+"""Asked twice in each layout before a shorter run of a large network: 32 rows, of a thousand or more."""
 CLEARLY = 0.9
 """Of the time of images channels last, which the other layout must stay below: on one CPU a ResNet-20 is a quarter
 faster channels last, a ResNet-18 a quarter slower."""
-BESIDE = 6e-4
+BESIDE = 3e-4
 """Seconds that a batch takes on a CPU beside its forward: of networks of features most of it, where rows are few."""
 AUTOTUNE_SECONDS = 600.0
 """Trying kernels takes a minute or two and saves about a third: it pays if a run, uncompiled, would take this long."""
@@ -127,13 +131,13 @@ def fastest_plan(
         usual = replace(plain, batch=batch or parts * usual_rows(shape, draws), parts=parts)
         if draws >= WORTH_FOLDING:
             usual = replace(usual, fold=has_norms(classifier))
-        if draws <= SMALL_RUN:
-            return usual
-        if draws < WORTH_TIMING * usual.batch:
-            return usual
+        if draws <= max(SMALL_RUN, WORTH_TIMING * usual.batch - 1):
+            few = replace(usual, batch=min(LAYOUT_ROWS, usual.batch), fold=False)
+            asks = image and not 0 < draws < WORTH_FOLDING and weights_of(classifier) > SMALL_NETWORK
+            return replace(usual, channels_last=_in_faster_layout(network, few)[0].channels_last) if asks else usual
         usual, seconds = _in_faster_layout(network, usual)
         if draws * seconds <= LONG_SECONDS * usual.batch:
-            return usual
+            return usual if batch or seconds > BRIEF else replace(usual, batch=2 * usual.batch)
     search = _Search(network, replace(plain, fold=cuda))
     search.try_all((batch,) if batch else sizes(device, shape))
     if cpu and has_norms(classifier):
@@ -251,6 +255,11 @@ def has_norms(classifier: nn.Module) -> bool:
     return any(isinstance(part, NORMS) for part in classifier.modules())
 
 
+def weights_of(classifier: nn.Module) -> int:
+    """Numbers that it has learnt."""
+    return sum(one.numel() for one in classifier.parameters())
+
+
 def _pays_from(classifier: nn.Module) -> float:
     """Seconds of a run on a CPU, uncompiled, from which on compiling it pays with room to spare."""
     layers = sum(any(one.dim() > 1 for one in part.parameters(recurse=False)) for part in classifier.modules())
@@ -259,8 +268,7 @@ def _pays_from(classifier: nn.Module) -> float:
 
 def _rows(network: _Network, draws: int) -> int:
     """Of a compiled forward, in a run of so many draws."""
-    weights = sum(one.numel() for one in network.classifier.parameters())
-    small = torch.Size(network.shape).numel() <= SMALL_INPUT and weights <= SMALL_NETWORK
+    small = torch.Size(network.shape).numel() <= SMALL_INPUT and weights_of(network.classifier) <= SMALL_NETWORK
     long = network.device.type == "cuda" and draws >= LONG_RUN * MANY_ROWS
     return MANY_ROWS if small and long else max(sizes(network.device, network.shape))
 

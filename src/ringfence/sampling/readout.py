@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -66,6 +67,8 @@ class Votes(Readout):
 
     def cells(self, scores: LaneScores) -> Cells:
         """(B, lanes, K) -> (B, lanes, 1)."""
+        if scores.is_cpu and not torch.compiler.is_compiling() and math.isfinite(float(scores.sum())):
+            return scores.argmax(-1, keepdim=True)  # no sum with NaN or infinity in it is finite: all rows are valid
         valid = torch.isfinite(scores).all(-1, keepdim=True)
         invalid = torch.full_like(valid, scores.shape[-1], dtype=torch.int64)
         return torch.where(valid, scores.argmax(-1, keepdim=True), invalid)

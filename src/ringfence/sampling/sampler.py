@@ -23,6 +23,10 @@ from ringfence.sampling.readout import Readout
 from ringfence.sampling.remembered import FIRST, Remembered
 from ringfence.sampling.supply import Prepared, Supply
 
+MANY = 10 * CHUNK
+"""Rows of a batch on a CPU, beyond which one with rows that are asked again ends where a chunk does: else each later
+batch would cut two, which are drawn by themselves."""
+
 
 @final
 class Sampler:
@@ -204,7 +208,10 @@ class Sampler:
 
     def _prepare(self, now: bool = False) -> Prepared:
         filling = self._remembered.next(self.plan.batch, now)
-        segments = self._packer.take(self.plan.batch - filling.asked)
+        room = self.plan.batch - filling.asked
+        if filling.asked and room > MANY and not self._supply.ahead:
+            room -= room % CHUNK
+        segments = self._packer.take(room)
         try:
             return self._supply.prepare(segments, self._forward, filling)
         except BaseException:  # out of memory, say: in smaller batches they are still to be drawn

@@ -152,19 +152,17 @@ class Supply:
         """clean[slots] + e (B, *shape), ready for the network; rows beyond the pieces get no noise."""
         if self.ahead and self._noise.add(out := forward.room(self._shape), clean, table):
             return out
-        noise = self._buffer(forward.plan.batch)
-        at = 0
+        noise, at = self._buffer(forward.plan.batch), 0
         every = zip(cut.keys.tolist(), cut.first.tolist(), cut.rows.tolist(), strict=True)
         for whole, some in groupby(every, lambda one: one[2] == CHUNK):
-            keys, first, rows = map(list, zip(*some, strict=True))
-            out = noise[at : at + sum(rows)]
-            at += len(out)
             if whole:
+                keys = [key for key, _, _ in some]
+                out = noise[at : (at := at + len(keys) * CHUNK)]
                 self._noise.fill_chunks(out.view(len(keys), CHUNK, *self._shape), keys)
                 continue
             # A draw's noise may not depend on how its chunk was cut: draw the whole chunk, use the rows wanted.
-            for part, key, begin in zip(torch.split(out, rows), keys, first, strict=True):
-                part.copy_(self._chunk(key)[begin : begin + len(part)])
+            for key, first, rows in some:
+                noise[at : (at := at + rows)] = self._chunk(key)[first : first + rows]
         noise[at:] = 0
         return forward.merge(noise, clean, table[0], self._lattice)
 
@@ -203,8 +201,9 @@ class Supply:
         total = int(cut.rows.sum())
         room = torch.empty(1, batch, dtype=torch.int64) if self._stream is None else self._tables.room(batch)
         table = room.numpy()
-        table[0, :total] = np.repeat(cut.slots, cut.rows)
-        table[0, total:] = np.resize(self._slots + np.array(filling.places), batch - total)
+        table[0, :total] = cut.slots.repeat(cut.rows)
+        if total < batch:
+            table[0, total:] = np.resize(self._slots + np.array(filling.places), batch - total)
         if self._stream is None:
             return room
         table[1, :total], table[1, total:] = np.repeat(cut.keys.view(np.int64), cut.rows), 0
