@@ -213,7 +213,7 @@ def _against_inputs(run: RunFolder, records: Sequence[Record]) -> Iterator[Disag
 
 def _against_summary(run: RunFolder, records: Sequence[Record]) -> Iterator[Disagreement]:
     """Numbers of the summary, which scripts quote, are those of the records."""
-    told = (yield from _held(run, SUMMARY, lambda: [run.summary() or {}])) or [{}]
+    told = (yield from _read_or_disagree(run, SUMMARY, lambda: [run.summary() or {}])) or [{}]
     lanes, by_lane = told[0].get("lanes", []), dict[object, list[Record]]()
     for one in records:
         by_lane.setdefault(one.lane, []).append(one)
