@@ -41,9 +41,18 @@ FAST = rf.Execution(device="cpu", batch=50)
 
 def test_whoever_certifies_his_own_tensors_is_warned() -> None:
     with pytest.warns(InputRangeWarning, match=r"inputs range over \[-3, 3\]"):
-        list(rf.certify(Sign(), [torch.tensor([-3.0, 3.0])], noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=50)))
+        list(rf.certify(Sign(), [torch.tensor([[-3.0, 3.0]])], noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=50)))
     with pytest.warns(InputRangeWarning, match=r"inputs range over \[255, 255\]"):
-        rf.Smoothed(Sign(), 1.0, execution=FAST).certify(torch.full((1, 2), 255.0), n=50)
+        rf.Smoothed(Sign(), 1.0, execution=FAST).certify(torch.full((1, 1, 2), 255.0), n=50)
+
+
+def test_features_have_units_of_their_own_in_programs_as_in_files() -> None:
+    """Standardised ones are outside [0, 1] by their nature."""
+    rows = np.array([[-3.0, 3.0]], np.float32)
+    with warnings.catch_warnings(action="error"):
+        dataset_from_arrays("mine", rows)
+        for data in (rows, [torch.tensor(rows[0])]):
+            list(rf.certify(Sign(), data, noise=rf.Gaussian(1.0), procedure=rf.Fixed(n=50), execution=FAST))
 
 
 def test_inputs_of_a_dataset_and_pixels_are_certified_in_silence() -> None:

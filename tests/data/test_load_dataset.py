@@ -166,3 +166,9 @@ def test_one_hot_labels_are_told_to_be_numbers(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", x=np.zeros((3, 1, 8, 8)), y=np.eye(3))
     with pytest.raises(DataError, match=r"one label for each .*got \(3, 3\).*y\.argmax\(1\)"):
         load_dataset(path)
+
+
+def test_a_table_is_told_how_its_columns_become_inputs(tmp_path: Path) -> None:
+    (tmp_path / "features.csv").write_text("a,b,label\n0.1,0.2,1\n")
+    with pytest.raises(DataError, match=r"In Python give columns of the table, \(features, labels\)"):
+        load_dataset(str(tmp_path / "features.csv"))

@@ -219,7 +219,7 @@ def warn_of_range(name: str, low: float, high: float) -> None:
 
 
 def warn_of_inputs(items: Sequence[Input]) -> None:
-    """The same for inputs of a program of one's own, of which the first ones are looked at."""
-    untold = [item.x for item in items if not item.range_told and item.x.numel()]
+    """The same for inputs of a program of one's own, of which the first ones are looked at; features have own units."""
+    untold = [item.x for item in items if not item.range_told and item.x.dim() > 1 and item.x.numel()]
     if untold:
         warn_of_range("inputs", min(float(x.min()) for x in untold), max(float(x.max()) for x in untold))

@@ -19,6 +19,7 @@ from ringfence.data.saved import is_saved, saved_dataset
 from ringfence.data.video import motion_dataset
 from ringfence.errors import ArgumentError, DataError, check_word, did_you_mean
 
+TABLES = (".csv", ".tsv", ".parquet", ".feather", ".xlsx")
 NAMED = ("mnist", "cifar10", "imagenet")
 """Public data sets, read from a place the user names: ``mnist:PATH`` or root=PATH."""
 
@@ -178,4 +179,6 @@ def _unknown(spec: str) -> DataError:
     hint = did_you_mean(spec.partition(":")[0], known, otherwise, written=repr)
     if os.path.isfile(spec):
         hint = "Put pictures into a folder and name that; save arrays by np.savez('data.npz', x=x, y=y)."
+        if Path(spec).suffix in TABLES:
+            hint = "In Python give columns of the table, (features, labels); or np.savez('data.npz', x=x, y=y) them."
     return DataError(spec, "must be a known data set, an .npz file or a folder", f"'{spec}'", hint)
