@@ -146,7 +146,7 @@ def main() -> int:
     count, n = (3, 200) if options.quick else (10, 6000)
     module = rf.load_model("default").module
     inputs = list(rf.load_dataset("default", skip=25, limit=count))
-    plan = fastest_plan(module, tuple(inputs[0].x.shape), CLASSES, CPU)
+    plan = fastest_plan(module, tuple(inputs[0].x.shape), CLASSES, CPU, draws=count * (N0 + n))
     work = Work(module, inputs, n, plan)
     tasks: dict[str, Callable[[], float | None]] = {
         "raw forwards": raw_forwards(work),

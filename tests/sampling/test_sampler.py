@@ -80,6 +80,20 @@ def test_a_request_in_pieces_is_the_request_as_a_whole() -> None:
     assert total.tolist() == by_hand(module, X[0], 3, 1, 0, 325).tolist()
 
 
+def test_large_batches_cut_no_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where rows are asked again: a chunk that is cut is drawn by itself, and would be in each later batch."""
+    cut: list[int] = []
+    chunk = Supply._chunk
+    monkeypatch.setattr(Supply, "_chunk", lambda self, key: cut.append(key) or chunk(self, key))  # type: ignore[func-returns-value]
+    module = Buckets()
+    with engine(module, 2000) as running:
+        running.submit(running.admit(3, X[0]), 1, 0, 40_000)
+        (counts,) = collect(running)[0]
+        assert running.confirmed > 0
+    assert cut == []
+    assert counts[0].tolist() == by_hand(module, X[0], 3, 1, 0, 40_000).tolist()
+
+
 def test_a_freed_slot_starts_from_zero() -> None:
     module = Buckets()
     with engine(module, 20) as running:
