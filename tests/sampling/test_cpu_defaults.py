@@ -153,7 +153,7 @@ def test_a_few_rows_tell_the_layout_of_large_networks_in_short_runs(
     assert slow.rows == asked + (2 if asked else 0)  # and a row of each that shows whether it pools
 
 
-@pytest.mark.parametrize(("of_row", "batch", "rows"), [(1e-5, None, 200), (3e-5, None, 100), (1e-5, 100, 100)])
+@pytest.mark.parametrize(("of_row", "batch", "rows"), [(8e-6, None, 200), (15e-6, None, 100), (8e-6, 100, 100)])
 @pytest.mark.usefixtures("measured")
 def test_brief_forwards_take_twice_as_many_rows(
     monkeypatch: pytest.MonkeyPatch, of_row: float, batch: int | None, rows: int
