@@ -242,9 +242,9 @@ def start_of(job: TrainingJob, init: str, member: int, classes: int) -> tuple[Ma
     One model is for all members; several, divided by commas or under one vote, are for a member each.
     """
     if Path(init).is_dir():
-        path = Path(init) / f"final-{member}.safetensors"
-        if not path.exists():
-            held = len(list(Path(init).glob("final-*.safetensors")))
+        path, held = Path(init) / f"final-{member}.safetensors", len(list(Path(init).glob("final-*.safetensors")))
+        in_turn = job.objective.grouping == "in turn"  # whose folder begins before all are there
+        if held < (member + 1 if in_turn else len(job.members)):
             rule = f"must hold weights for each of {len(job.members)} members"
             one = f"{job.members[0]}@{Path(init) / 'final-0.safetensors'}"
             remedy = f"Name one for all: {one}." if held else "Train it to its end."
