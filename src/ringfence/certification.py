@@ -320,9 +320,14 @@ class Certification:
         return hash(self._key())
 
 
+def listed(mechanism: Mechanisms | None) -> list[Any]:
+    """Each that is named or given; None stands for the one that the noise has."""
+    return [*mechanism] if isinstance(mechanism, list | tuple) else [mechanism]
+
+
 def chosen_mechanisms(mechanism: Mechanisms | None, noise: Noise) -> tuple[Mechanism, ...]:
     """The one that decides, which the noise has where nobody says, and those beside it; by name or themselves."""
-    each: Sequence[Any] = mechanism if isinstance(mechanism, list | tuple) else [mechanism]
+    each = listed(mechanism)
     if not isinstance(noise, Noise):  # which is refused, and any mechanism that is none
         return tuple(one for one in each if one is not None)
     named = (mechanisms_named(one, noise.law.family) if one is None or isinstance(one, str) else [one] for one in each)

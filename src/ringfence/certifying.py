@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ringfence.analysis.metrics import metrics_by_lane
 from ringfence.bars import bar
-from ringfence.certification import Certification, Mechanisms, chosen_mechanisms
+from ringfence.certification import Certification, Mechanisms, listed
 from ringfence.driver import Progress
 from ringfence.errors import ArgumentError, Collected, DataError
 from ringfence.lift import Lift
@@ -105,16 +105,13 @@ def certify(
     test = wrong.ask(lambda: _procedure(procedure, radius=radius, n=n, alpha=alpha))
     where = wrong.ask(lambda: _execution_on(execution, device)) or Execution()
     wrong.ask(lambda: _check_loggers(loggers))
-    law = drawn or Gaussian(1.0)
     with wrong:
         value = Certification(
             classifier,
             data,
-            noise=law,
+            noise=drawn or Gaussian(1.0),
             procedure=test,
-            mechanism=tuple(one for part in (mechanism, also) for one in chosen_mechanisms(part, law))
-            if also
-            else mechanism,
+            mechanism=[*listed(mechanism), *listed(also)],
             precision=resolved_precision(precision, where.device),
             split_alpha=split_alpha,
             seed=seed,

@@ -80,11 +80,11 @@ def _folder(run: RunFolder, records: Sequence[Record], rows: int, partial: bool)
             yield Disagreement(None, "", "inputs", len(lanes), run.expected)
         for one, why in run.failed.items():
             yield Disagreement(one, "", "failed", why, "a record")
-    count = run.config.data.count  # every row names these settings; the manifest's number is nobody's word but its own
+    data = run.config.data
+    count = data.count  # every row names these settings; the manifest's number is nobody's word but its own
     if count is not None and run.expected != count:
         yield Disagreement(None, "", "inputs that the manifest expects", run.expected, count)
-    data = run.config.data
-    most = min(data.limit or count or 0, -(-data.stop // data.skip) if data.stop else count or 0)
+    most = min(data.limit or math.inf, -(-data.stop // data.skip) if data.stop else math.inf)
     if count is not None and count > most:
         yield Disagreement(None, "", "data.count", count, f"at most {most}, by limit, stop and skip")
     shape, told = run.shape, run.config.noise.coordinates

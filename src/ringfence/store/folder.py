@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from abc import ABC
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -197,18 +197,17 @@ class Folder(ABC):
     @property
     def shape(self) -> tuple[int, ...] | None:
         """The shape of the inputs, which the summary tells; None where it tells none."""
-        found = (self.summary() or {}).get("shape")
-        if isinstance(found, list) and all(type(side) is int and side > 0 for side in found):
-            return tuple(found)
-        return None
+        return self._listed_in_summary("shape", lambda side: type(side) is int and side > 0)
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """What its data call the classes, which the summary tells; None where it tells none."""
-        found = (self.summary() or {}).get("class_names")
-        if isinstance(found, list) and all(isinstance(name, str) for name in found):
-            return tuple(found)
-        return None
+        return self._listed_in_summary("class_names", lambda name: isinstance(name, str))
+
+    def _listed_in_summary(self, key: str, fits: Callable[[Any], bool]) -> tuple[Any, ...] | None:
+        """An entry that is a list of what fits; None where it is anything else."""
+        found = (self.summary() or {}).get(key)
+        return tuple(found) if isinstance(found, list) and all(map(fits, found)) else None
 
     def _last_plan(self) -> int:
         return len(self.forward_plans()) - 1
